@@ -26,9 +26,10 @@ from bidbrain.strategies.registry import StrategySetup
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.units import DAY, HOUR, MINUTE, Span
-from spotctl.clouds.base import EndReason, Machine, Payload
-from spotctl.clouds.lease_times import LeaseTimes
-from spotctl.clouds.replayed import Replayed
+from spotctl.agent.container.payload import Payload
+from spotctl.clouds.link import LeaseTimes
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import EndReason, Machine
 from spotctl.clouds.wiring import library
 from spotctl.home.config import load
 from spotctl.log.budget import Tariff

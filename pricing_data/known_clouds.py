@@ -65,10 +65,32 @@ def markets_of_entry(entry: EntryPoint) -> CloudMarkets:
 def descriptor_of_entry(entry: EntryPoint) -> Any:  # noqa: ANN401 - `spotctl.home.cloud.Cloud`, which is above this package
     try:
         return entry.load()
+    except BadCloudPackage:
+        raise
     except Exception as error:
+        if (needy := _import_that_needs(entry.module)) is not None:
+            raise BadCloudPackage(
+                f"{_origin(entry)}: {entry.module} imports {needy}, which needs the descriptor in {entry.module};"
+                " a descriptor holds values, and imports no part of its cloud"
+            ) from error
         raise BadCloudPackage(
             f"{_origin(entry)}: {entry.value} cannot be loaded ({error}); install the package again, or remove it"
         ) from error
+
+
+def _import_that_needs(descriptor: str) -> str | None:
+    """The import in a descriptor's module that needs the descriptor already; None if that module is loaded."""
+    from traceback import walk_stack
+
+    importing = ""
+    for frame, _ in walk_stack(None):
+        if frame.f_code.co_name != "<module>":
+            continue
+        name = frame.f_globals["__name__"]
+        if name == descriptor:
+            return importing
+        importing = name
+    return None
 
 
 def _origin(entry: EntryPoint) -> str:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from tests.samples import PART
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.waiting import eventually
@@ -210,7 +211,8 @@ def test_a_difference_in_a_bill_is_found(home: Path, bill: list[dict[str, str]])
 _LOSE_A_MACHINE = """
 import sys
 from pathlib import Path
-from spotctl.clouds.base import MachineRequest, Payload
+from spotctl.agent.payload import Payload
+from spotctl.clouds.provider import MachineRequest
 from toycloud.price_list import MARKETS
 from toycloud.provider import ToyProvider
 from toycloud.settings import ToySettings
@@ -320,6 +322,22 @@ def test_a_part_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     assert (missing.code, broken.code) == (2, 2)
     assert "cloud moon of package moonshot: has no part 'doctor' (moonshot.doctor)" in missing.error
     assert "part 'prices' cannot be loaded: No module named 'rocket' (moonshot.prices)" in broken.error
+
+
+def test_a_descriptor_that_imports_a_part_is_told_so(tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "own")
+    descriptor = tmp_path / "own" / "toycloud" / "cloud.py"
+    descriptor.write_text(descriptor.read_text().replace("\nCLOUD =", "\nimport toycloud.provider\nCLOUD ="))
+    listed, imported = (
+        python(*words, home=tmp_path, packages=tmp_path / "own")
+        for words in (("-m", "spotctl", "doctor"), ("-c", "import toycloud.cloud"))
+    )
+    assert listed.code == 2
+    assert listed.error == (
+        "spotctl: cloud toy of package toycloud: toycloud.cloud imports toycloud.provider, which needs the descriptor"
+        " in toycloud.cloud; a descriptor holds values, and imports no part of its cloud\n"
+    )
+    assert "toycloud.cloud imports toycloud.provider, which needs the descriptor" in imported.err
 
 
 def test_help_needs_no_cloud(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
-    from spotctl.clouds.base import CloudProvider
+    from spotctl.clouds.provider import CloudProvider
 
 NodeOption = Annotated[
     str,
@@ -104,7 +104,6 @@ def ssh(
 
 def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, Any]:
     """Lets ssh to the machines of a job's run come from other addresses than at its launch."""
-    from spotctl.clouds.capabilities import AdmitsSsh, Closes
     from spotctl.home.cloud import rented_clouds
     from spotctl.home.cloud_settings import address_range
 
@@ -113,10 +112,10 @@ def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, An
     except ValueError as error:
         raise BadRequest(f"--admit: expected {error}") from None
     provider, tags = _machines_of(session, job)
-    if not isinstance(provider, AdmitsSsh) or not isinstance(provider, Closes):
-        raise BadRequest(f"job {job}: its machines are on this computer and need no ssh")
     with closing(provider):
         rules = provider.admit_ssh(tags, ranges)
+    if rules is None:
+        raise BadRequest(f"job {job}: its machines are on this computer and need no ssh")
     if not rules:
         raise BadRequest(
             f"job {job}: spotctl made no ssh rule for its machines; change the rules of the network that the"
@@ -136,9 +135,9 @@ def _networks(cloud: str) -> str:
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:
     """The provider of a job's active run, and the tags of the run's machines."""
     from spotctl.cli.runs.remote_runner import client_of
-    from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
     from spotctl.clouds.wiring import provider_of
     from spotctl.files.job.reader import restored
+    from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
     from spotctl.home.paths import Paths
     from spotctl.log.statuses import latest_run
     from spotctl.log.store import EventLog

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeVar
 
-from spotctl.home.errors import SpotctlError
+from pricing_data.errors import (
+    AccessDenied,
+    CloudError,
+    MissingCredentials,
+    MissingExtra,
+    NoAnswer,
+    RateLimited,
+    UnknownResource,
+)
+from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.home.errors import BadRequest, SpotctlError
 
 
 class ProviderError(SpotctlError):
@@ -73,3 +86,120 @@ class PartlyListed(ProviderError):
 
 class TokenTaken(ProviderError):
     """The token belongs to a different request. The caller has made a mistake, and nothing was created."""
+
+
+_MEANINGS: Final[dict[type[CloudError], type[ProviderError]]] = {
+    MissingCredentials: LoginNeeded,
+    AccessDenied: NotPermitted,
+    MissingExtra: NotPermitted,
+    RateLimited: Throttled,
+    NoAnswer: Unanswered,
+    UnknownResource: NotFound,
+}
+
+
+class ErrorAction(Enum):
+    """The reaction of a run to an error of a provider or of a machine's agent."""
+
+    RETRY = "send the same call again"
+    OTHER_MARKET = "rent elsewhere, and ask this market again later"
+    STOP = "end the run: the same call never succeeds"
+    STOP_IF_REPEATED = "end the run if the answer is the same once more"
+
+
+_ACTIONS: Final[dict[type[SpotctlError], ErrorAction]] = {
+    Throttled: ErrorAction.RETRY,
+    Unanswered: ErrorAction.RETRY,
+    NoCapacity: ErrorAction.OTHER_MARKET,
+    QuotaReached: ErrorAction.OTHER_MARKET,
+    NotFound: ErrorAction.OTHER_MARKET,
+    PartlyListed: ErrorAction.OTHER_MARKET,
+    NotPermitted: ErrorAction.STOP,
+    BadRequest: ErrorAction.STOP,
+    Unusable: ErrorAction.STOP,
+    NotSent: ErrorAction.STOP,
+}
+
+
+def action_for(error: SpotctlError) -> ErrorAction:
+    """The action for an error; errors that nothing is known of may pass, but not twice."""
+    actions = (action for kind, action in _ACTIONS.items() if isinstance(error, kind))
+    return next(actions, ErrorAction.STOP_IF_REPEATED)
+
+
+def unknown_code(error: SpotctlError) -> str:
+    """The code of an error that ends a run if it is repeated; empty for other errors."""
+    if action_for(error) is not ErrorAction.STOP_IF_REPEATED:
+        return ""
+    return (error.code if isinstance(error, UnknownRefusal) else "") or type(error).__name__
+
+
+def error_of_kind(error: CloudError, text: str) -> ProviderError:
+    """The error of the provider contract for a cloud's error whose code is in no table."""
+    kind = _MEANINGS.get(type(error))
+    return UnknownRefusal(text, error.code) if kind is None else kind(text)
+
+
+ApiRecord = Mapping[str, Any]
+"""One record of an answer, as the JSON of an API gives it."""
+
+
+class ApiCall(NamedTuple):
+    """A call to a cloud, as error messages describe it: what is requested, and the permission that allows it."""
+
+    what: str
+    permission: str
+
+
+def is_plain_http(endpoint: str | None) -> bool:
+    """Whether a token sent to this endpoint could be read on the way; such endpoints are called without credentials."""
+    return endpoint is not None and endpoint.lower().startswith("http://")
+
+
+def first_line(error: BaseException, longest: int = 300) -> str:
+    """The first line of an error's text, cut at `longest` characters: a proxy may answer with a whole page of HTML."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    line = lines[0].strip().rstrip(".")
+    return line if len(line) <= longest else f"{line[:longest]}..."
+
+
+def on_one_line(error: BaseException, longest: int = 300) -> str:
+    """The whole text of an error without line breaks, cut at `longest` characters."""
+    return " ".join(str(error).split())[:longest]
+
+
+T = TypeVar("T")
+
+
+def as_far_as_listed(call: Callable[[], Sequence[T]]) -> tuple[tuple[T, ...], PartlyListed | None]:
+    """The items of a list as far as they could be listed, and the error if some could not; None if all were."""
+    try:
+        return tuple(call()), None
+    except PartlyListed as error:
+        return error.listed, error
+
+
+def each(calls: Iterable[Callable[[], object]]) -> None:
+    """Makes all calls, even if one fails, so that all machines end; then raises the first failure."""
+    failures: list[SpotctlError] = []
+    for call in calls:
+        try:
+            call()
+        except SpotctlError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def with_given(defaults: T, **given: str | None) -> T:
+    """Settings with the user's values; None keeps the default."""
+    return replace(defaults, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+
+
+@contextmanager
+def refused_as_store() -> Iterator[None]:
+    """Raises a `CloudError` as StoreRefused."""
+    try:
+        yield
+    except CloudError as error:
+        raise StoreRefused(str(error)) from None

@@ -1,4 +1,4 @@
-"""`AgentLink`: the `MachineLink` to an agent, over a socket.
+"""`MachineLink`: what a machine's agent can do; and `AgentLink`, the link to an agent over a socket.
 
 The wire format and its authentication are in `spotctl.agent.link.wire`, the agent in `spotctl.agent.machine`. A link is
 opened by its provider, which knows how its machines are reached and where the secret is kept (`link_key`).
@@ -12,11 +12,12 @@ import hmac
 import secrets
 import signal
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pricing_data.units import MINUTE, SECOND
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.errors import (
     AgentError,
@@ -29,11 +30,12 @@ from spotctl.agent.errors import (
 from spotctl.agent.link.client import AgentAddress, LinkClient
 from spotctl.agent.link.usage import GpuUse, Traffic
 from spotctl.agent.link.wire import SECRET_BYTES
-from spotctl.clouds.base import CloudProvider, ExecResult, Machine, MachineNotice, MachineState, MachineStatus
-from spotctl.clouds.capabilities import KeepsOutput
 from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Unanswered, Unusable
-from spotctl.clouds.installation import read_or_create
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import read_or_create
+
+if TYPE_CHECKING:
+    from spotctl.files.job.spec import JobSpec
 
 CALL_SECONDS = 2.0
 """How long a call waits for an agent: much less than a lease, because the caller serves all machines in turn. A slow
@@ -43,6 +45,129 @@ SILENT_SECONDS = 5.0
 """The pause before a machine that did not answer in time is asked again, so that it does not delay the others."""
 
 _EXEC_POLL_SECONDS = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus:
+    """An agent's report: the payload that it was last given, how that ended, its lease, and its number of notices.
+
+    `exit_code` is negative for the signal that ended the payload, and None until it has ended. `cards` is None where
+    nothing is known of GPUs, and `traffic` where the machine's interfaces are not its own; both from an agent
+    of an earlier version.
+    """
+
+    work: str
+    exit_code: int | None
+    lease_until: int
+    notices: int
+    gpus: GpuUse | None = None
+    traffic: Traffic | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineNotice:
+    """An announcement that a machine will be taken (`kind` "evict") at `until`, or may be ("hint"), by `source`."""
+
+    kind: str
+    until: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """The exit code of a command on a machine (127: it could not be started), and its output."""
+
+    exit_code: int
+    out: bytes
+    err: bytes
+
+
+class MachineLink(Protocol):
+    """One machine's agent. Times are microseconds of the provider's clock. All calls but `exec` may be repeated.
+
+    Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may not have been carried
+    out) or NotPermitted (the secret is wrong).
+    """
+
+    def assign(self, payload: Payload) -> None:
+        """Replaces the machine's payload. A payload with the name of the last one changes nothing."""
+        ...
+
+    def renew(self, lease_until: int) -> None:
+        """Moves the end of the lease; a moment that has passed ends the machine now."""
+        ...
+
+    def status(self) -> MachineStatus:
+        """The agent's report."""
+        ...
+
+    def notify(self, kind: str, until: int, source: str) -> None:
+        """Delivers a notice to the machine and its payload; `kind` is "hint", "evict", "move" or "stop"."""
+        ...
+
+    def notices(self) -> tuple[MachineNotice, ...]:
+        """The notices that the machine has received, in order."""
+        ...
+
+    def output(self, after: int = 0) -> bytes:
+        """The output of the machine's payloads from this byte offset on, a part at a time; empty: no more for now."""
+        ...
+
+    def output_times(self, after: int = 0) -> bytes:
+        """The times of that output: a file of `spotctl.agent.link.output` from this byte offset on, a part at a time.
+
+        BadRequest: the agent is older than this operation.
+        """
+        ...
+
+    def exec(self, command: Sequence[str]) -> ExecResult:
+        """Runs a command in the folder and environment of the payload, and waits for the command's end.
+
+        A command ends with the machine or with this connection at the latest. BadRequest: the agent refuses it.
+        """
+        ...
+
+
+def _reached(_: int) -> None:
+    """A machine without a connection that could break."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command of this computer that runs another on a machine. Never print it: its environment may hold secrets.
+
+    `lost` explains an exit code: why the machine was not reached, or the connection broke. None: the code is that of
+    the command on the machine.
+    """
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    folder: str
+    lost: Callable[[int], ProviderError | None] = field(default=_reached, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseTunnel:
+    """A port of the launcher that machines reach at a port of their own loopback interface."""
+
+    port: int
+    host: str
+    host_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSupplies:
+    """Secrets, files and packages that a launcher copies to a booted machine; the cloud sees none of them.
+
+    `secrets` become environment variables of payloads and are never written. `folder` is copied to the machine, where
+    payloads find it as their working directory. `packages` are installed distributions of the launcher that payloads
+    import; their requirements are copied, too.
+    """
+
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    folder: Path | None = None
+    reach: tuple[ReverseTunnel, ...] = ()
+    packages: tuple[str, ...] = ()
 
 
 class ProviderClock(Protocol):
@@ -180,53 +305,42 @@ def link_secret(key: bytes, machine: str) -> bytes:
     return hmac.digest(key, f"link {machine}".encode(), hashlib.sha256)
 
 
-def with_status(
-    provider: CloudProvider, machine: Machine, on_silence: Callable[[ProviderError], None] = lambda _: None
-) -> Machine:
-    """A listed machine with its agent's report. A machine whose agent does not answer counts as STARTING.
-
-    `on_silence` gets the reason for the silence, which is no error: the caller has other machines to ask.
-    """
-    if machine.state not in (MachineState.RUNNING, MachineState.LEAVING):
-        return machine
-    try:
-        link = provider.link(machine.id)
-        status = link.status()
-        notices = link.notices() if status.notices else ()
-    except ProviderError as error:
-        on_silence(error)
-        return replace(machine, state=MachineState.STARTING)
-    warned_until = min((notice.until for notice in notices if notice.kind == "evict"), default=None)
-    state = machine.state if warned_until is None else MachineState.LEAVING
-    reported = replace(machine, work=status.work, exit_code=status.exit_code)
-    return replace(reported, state=state, warned_until=warned_until, gpus=status.gpus, traffic=status.traffic)
-
-
-def printed(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
-    """The output of a machine's payloads: from the agent, or once the machine is gone, as its provider kept it."""
-    try:
-        return _all(provider.link(machine).output, after)
-    except (NotFound, Unanswered):
-        if isinstance(provider, KeepsOutput):
-            return provider.output(machine, after)
-        raise
-
-
-def printed_at(provider: CloudProvider, machine: str, after: int = 0) -> bytes:
-    """The times of that output: a file of `spotctl.agent.link.output`; empty if the agent is too old to note them."""
-    try:
-        return _all(provider.link(machine).output_times, after)
-    except BadRequest:
-        return b""
-    except (NotFound, Unanswered):
-        if isinstance(provider, KeepsOutput):
-            return provider.output_times(machine, after)
-        raise
-
-
-def _all(output: Callable[[int], bytes], after: int) -> bytes:
+def whole(output: Callable[[int], bytes], after: int) -> bytes:
+    """Everything that a link returns in parts, from this byte offset on."""
     parts, at = [], after
     while part := output(at):
         parts.append(part)
         at += len(part)
     return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Durations in microseconds of the provider's clock.
+
+    A lease lasts `lease` and is renewed when less than `renew_before` of it is left. A machine is gone `teardown`
+    after the end of its lease at the latest, and is ready for work `startup` after it was rented. Before a machine is
+    returned, its work is warned `notice` ahead; a return at the end of a paid hour is requested as long before it.
+    """
+
+    lease: int = 15 * MINUTE
+    renew_before: int = 10 * MINUTE
+    teardown: int = 1 * MINUTE
+    startup: int = 2 * MINUTE
+    notice: int = 30 * SECOND
+
+    @property
+    def committed(self) -> int:
+        """How long a new machine is paid for if it is not returned: its lease, and until it is gone."""
+        return self.lease + self.teardown
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> LeaseTimes:
+        """The times of a job's runs: on a cloud, or on the local market, at the speed of its clock."""
+        return cls.local(spec.local.speed) if spec.is_local else cls()
+
+    @classmethod
+    def local(cls, speed: float) -> LeaseTimes:
+        """For a market whose clock runs `speed` times as fast as the processes of this computer."""
+        second = round(speed * SECOND)
+        return cls(lease=12 * second, renew_before=8 * second, teardown=second, startup=second, notice=second)

@@ -1,23 +1,37 @@
-"""Composition root: builds the adapters that the settings ask for."""
+"""Composition root: builds the adapters that the settings ask for, from the parts of the clouds' packages.
+
+`spotctl.home.cloud` lists all parts; the protocols below say what each has. `SeveralClouds` is several clouds as one
+provider.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from pricing_data.market import is_region_of
-from spotctl.clouds.parts import prices_of, provider_part
+from pricing_data.known_clouds import cloud_names, has_part, part_of
+from pricing_data.market import Market, is_region_of
+from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, ProviderError, each
+from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
+from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, Resource
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
+from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
-    from pricing_data.sources.base import Source
+    from pricing_data.series import PriceSeries
+    from pricing_data.sources.base import Effort, Source, SourceNeeds
     from pricing_data.store import PriceStore
-    from spotctl.clouds.base import CloudProvider
+    from spotctl.clouds.bills import ExportFormat, FocusExport
+    from spotctl.clouds.doctor import Finding
     from spotctl.clouds.local.provider import LocalProvider
+    from spotctl.clouds.remote.agents import RemoteAgents
+    from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
 
@@ -59,10 +73,8 @@ def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
 
 def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[str] = ()) -> CloudProvider:
     """Real clouds as one provider, in these regions or all; the provider signs in at its first use."""
-    from spotctl.clouds.multi_cloud import SeveralClouds
-    from spotctl.clouds.price_book import PriceBook
     from spotctl.clouds.remote.agents import RemoteAgents
-    from spotctl.home.wall_clock import WallClock
+    from spotctl.clouds.remote.prices import PriceBook
 
     clock = WallClock()
     agents, prices = RemoteAgents(settings.home / "machines", clock), PriceBook(lambda: library(settings), clock.now)
@@ -79,7 +91,7 @@ def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
     """The local market, with a job's settings."""
     from pricing_data.units import SECOND
     from spotctl.clouds.local.provider import LocalProvider, LocalSettings
-    from spotctl.clouds.replayed import Replayed
+    from spotctl.clouds.local.replayed import Replayed
 
     local, known = spec.local, library(settings)
 
@@ -90,3 +102,206 @@ def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
 
     chosen = LocalSettings(local.warning / SECOND / local.speed, local.unwarned, local.seed)
     return LocalProvider(settings.home / "local", market, chosen)
+
+
+class PricesPart(Protocol):
+    """Where a cloud's prices come from. Importing it imports no SDK."""
+
+    @property
+    def NEEDS(self) -> tuple[SourceNeeds, ...]:  # noqa: N802 - a constant of a module
+        """The data of its sources, and the account that each needs."""
+        ...
+
+    @property
+    def EFFORTS(self) -> Mapping[str, Effort]:  # noqa: N802
+        """About how much each task of a fetch asks for."""
+        ...
+
+    def source(self, settings: Settings) -> Source:
+        """The cloud's prices, fetched with these settings."""
+        ...
+
+
+class ProviderPart(Protocol):
+    """Rents a cloud's machines."""
+
+    def provider(
+        self, settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
+    ) -> CloudProvider:
+        """The cloud in these regions, or in all; it signs in at its first use."""
+        ...
+
+
+class DoctorPart(Protocol):
+    """Checks whether a cloud is ready."""
+
+    @property
+    def SETUP(self) -> str:  # noqa: N802
+        """How to configure the cloud on this computer."""
+        ...
+
+    @property
+    def POLICIES(self) -> Mapping[str, Callable[[Settings], dict[str, Any]]]:  # noqa: N802
+        """Documents of minimal permissions by name."""
+        ...
+
+    def is_configured(self, settings: Settings) -> bool:
+        """Whether the cloud is configured, as far as this computer knows."""
+        ...
+
+    def findings(self, settings: Settings) -> Iterator[Finding]:
+        """All checks. Raises `CloudError` if further checks are impossible."""
+        ...
+
+
+class BucketRegionPart(Protocol):
+    """Asks a cloud's object store where a bucket is."""
+
+    def region_of(self, name: str, who: Any) -> str:  # noqa: ANN401 - an identity at the cloud's own store
+        """The region of a bucket; empty if it is in several, or the store does not say. StoreRefused: this identity may
+        not ask."""
+        ...
+
+
+def prices_of(cloud: str) -> PricesPart:
+    return cast("PricesPart", part_of(cloud, "prices"))
+
+
+def provider_part(cloud: str) -> ProviderPart:
+    return cast("ProviderPart", part_of(cloud, "provider"))
+
+
+def doctor_of(cloud: str) -> DoctorPart:
+    return cast("DoctorPart", part_of(cloud, "doctor"))
+
+
+def bucket_region_of(cloud: str) -> BucketRegionPart | None:
+    """The part of a cloud whose object store says where buckets are; None for other clouds."""
+    return cast("BucketRegionPart", part_of(cloud, "bucket_region")) if has_part(cloud, "bucket_region") else None
+
+
+def bill_clouds() -> tuple[str, ...]:
+    """The clouds whose bills can be read."""
+    return tuple(cloud for cloud in cloud_names() if has_part(cloud, "bills"))
+
+
+def bill_formats() -> dict[str, ExportFormat]:
+    """How the bills of each cloud are read."""
+    return {cloud: part_of(cloud, "bills").FORMAT for cloud in bill_clouds()}
+
+
+def focus_exports() -> tuple[FocusExport, ...]:
+    """How the clouds that export FOCUS use its columns."""
+    parts = (part_of(cloud, "bills") for cloud in bill_clouds())
+    return tuple(part.FOCUS for part in parts if hasattr(part, "FOCUS"))
+
+
+T = TypeVar("T")
+
+
+class SeveralClouds(WallClock, CloudProvider):
+    """Passes each call to the cloud that it concerns; lists combine the answers of all clouds that answer."""
+
+    def __init__(self, clouds: Mapping[str, CloudProvider]) -> None:
+        self._clouds = clouds
+        self._refusing: dict[str, set[str]] = {}
+        self.name = "+".join(clouds)
+
+    def offers(self) -> tuple[Market, ...]:
+        return tuple(chain.from_iterable(cloud.offers() for cloud in self._clouds.values()))
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        return self._named(market.cloud).prices(market, start, end)
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """See `CloudProvider`. NotPermitted: every cloud refuses; if some do, the run continues with the others."""
+        cloud = self._named(request.market.cloud)
+        return self._permitted("create", request.market.cloud, partial(cloud.create, request))
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        return tuple(self._listed({name: partial(cloud.list, tags) for name, cloud in self._clouds.items()}))
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first failure."""
+        own = _by_cloud((id_, id_) for id_ in ids)
+        calls = {cloud: partial(self._clouds[cloud].terminate, part) for cloud, part in own if cloud in self._clouds}
+        each([partial(self._permitted, "terminate", cloud, call) for cloud, call in calls.items()])
+
+    def link(self, machine: str) -> MachineLink:
+        return self._of(machine).link(machine)
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        self._of(machine.id).prepare(machine, supplies)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        return self._of(machine).invocation(machine, command)
+
+    def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        return tuple(chain.from_iterable(cloud.admit_ssh(tags, ssh_from) or () for cloud in self._clouds.values()))
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        return tuple(self._listed({name: partial(cloud.resources, tags) for name, cloud in self._clouds.items()}))
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        """See `CloudProvider`. Asks all clouds, even if one fails; then raises the first failure."""
+        own = _by_cloud((resource.id, resource) for resource in resources)
+        each([partial(self._clouds[cloud].remove, part) for cloud, part in own if cloud in self._clouds])
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        return self._named(market.cloud).holdings(market, spot=spot, disk_gib=disk_gib)
+
+    def close(self) -> None:
+        for cloud in self._clouds.values():
+            cloud.close()
+
+    def _listed(self, calls: Mapping[str, Callable[[], Sequence[T]]]) -> Sequence[T]:
+        """The lists of all clouds, joined. PartlyListed: some did not answer, or only in part."""
+        items, failures, parts = list[T](), list[ProviderError](), list[str]()
+        for cloud, call in calls.items():
+            try:
+                items += call()
+            except PartlyListed as error:
+                items += error.listed
+                failures.append(error)
+                parts += error.parts
+            except ProviderError as error:
+                failures.append(error)
+                parts.append(f"{cloud}:")
+        if not failures:
+            return items
+        if parts == [f"{cloud}:" for cloud in self._clouds]:
+            raise failures[0]
+        raise PartlyListed(failures[0], items, parts) from failures[0]
+
+    def _permitted(self, kind: str, cloud: str, call: Callable[[], T]) -> T:
+        """The answer of a cloud to a kind of call. NotPermitted: no cloud allows it."""
+        refusing = self._refusing.setdefault(kind, set())
+        try:
+            answer = call()
+        except NotPermitted as error:
+            refusing.add(cloud)
+            if refusing >= self._clouds.keys():
+                raise
+            raise ProviderError(f"{error}; the run continues with the other clouds") from error
+        refusing.discard(cloud)
+        return answer
+
+    def _of(self, machine: str) -> CloudProvider:
+        return self._named(_cloud_of(machine))
+
+    def _named(self, cloud: str) -> CloudProvider:
+        if cloud not in self._clouds:
+            raise NotFound(f"{cloud!r} is not one of {', '.join(self._clouds)}")
+        return self._clouds[cloud]
+
+
+def _by_cloud(named: Iterable[tuple[str, T]]) -> Iterable[tuple[str, list[T]]]:
+    """The items of each cloud; the ids name the clouds."""
+    groups: dict[str, list[T]] = defaultdict(list)
+    for id_, item in named:
+        groups[_cloud_of(id_)].append(item)
+    return groups.items()
+
+
+def _cloud_of(id_: str) -> str:
+    return id_.partition(":")[0]

@@ -21,7 +21,7 @@ from spotctl.log.events import Intended, RenewIntended, RentIntended, ReturnInte
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 
 if TYPE_CHECKING:
-    from spotctl.clouds.base import CloudProvider
+    from spotctl.clouds.provider import CloudProvider
 
 
 LISTING_DELAY = 5 * MINUTE

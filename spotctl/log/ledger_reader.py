@@ -78,7 +78,7 @@ def present_of(state: RunState, settings: Settings, elsewhere: Collection[str] =
     attended = state.run in elsewhere or is_running(Paths(settings.home).locks, state.began.job)
     now = wall_us()
     if state.is_replayed:
-        from spotctl.clouds.base import now_of
+        from spotctl.clouds.provider import now_of
         from spotctl.clouds.wiring import provider_of
         from spotctl.files.job.reader import restored
 

@@ -25,7 +25,7 @@ from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, counted, usd_text
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import KindColumns, useful_share

@@ -13,15 +13,14 @@ from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from spotctl.agent import layout
 from spotctl.agent.data.blobs.identity import StoreIdentity
-from spotctl.clouds.base import CloudProvider
-from spotctl.clouds.capabilities import BillsHoldings, Holdings
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
+from spotctl.clouds.provider import CloudProvider, Holdings
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
 from spotctl.files.job.values import CLOSE
 from spotctl.home.errors import MissingSecret
+from spotctl.home.installation import installation_id
 from spotctl.home.paths import Paths
 from spotctl.run.notify.delivery import hidden
 
@@ -116,8 +115,6 @@ class RunEnvironment:
 
     def holdings(self, market: Market, *, spot: bool) -> Holdings:
         """The prices of a machine's disk and address, which come on top of its own."""
-        if not isinstance(self.provider, BillsHoldings):
-            return Holdings()
         return self.provider.holdings(market, spot=spot, disk_gib=self.order_settings.image.disk_gib)
 
     def held_price(self, rent: Rent) -> int:

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from pricing_data.units import DAY, SECOND
 from spotctl.agent.link.output import parse_times, read_from, times_file
-from spotctl.clouds.base import CloudProvider
-from spotctl.clouds.capabilities import KeepsOutput
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
-from spotctl.clouds.link import printed, printed_at
+from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec
@@ -74,9 +72,7 @@ class RunOutput:
 
     def __init__(self, spec: JobSpec, run: str, settings: Settings) -> None:
         asked = spec.is_local and not spec.on_ray
-        self._source: KeepsOutput = (
-            _Asked(provider_of(settings, spec)) if asked else KeptOutput(Paths(settings.home).output(run))
-        )
+        self._source = _Asked(provider_of(settings, spec)) if asked else KeptOutput(Paths(settings.home).output(run))
         self._on_ray = spec.on_ray
         self._readings = dict[str, _Reading]()
 
@@ -99,7 +95,7 @@ class RunOutput:
 class _Reading:
     """How far the output of one machine has been read."""
 
-    def __init__(self, machine: str, source: KeepsOutput) -> None:
+    def __init__(self, machine: str, source: "_Asked | KeptOutput") -> None:
         self._machine, self._source = machine, source
         self._at = self._times_at = 0
         self._ends, self._times = list[int](), list[int]()
@@ -132,7 +128,7 @@ class _Reading:
 def last_lines(environment: RunEnvironment, machine: str) -> str:
     """The last lines of a machine's output as one line, with secrets hidden; says so if there is none."""
     try:
-        text = printed(environment.provider, machine).decode(errors="replace")
+        text = environment.provider.output(machine).decode(errors="replace")
     except ProviderError:
         if environment.output is None:
             return "its output is no longer available"
@@ -149,13 +145,13 @@ class _Asked:
 
     def output(self, machine: str, after: int = 0) -> bytes:
         try:
-            return printed(self._provider, machine, after)
+            return self._provider.output(machine, after)
         except (NotFound, Unanswered):
             return b""
 
     def output_times(self, machine: str, after: int = 0) -> bytes:
         try:
-            return printed_at(self._provider, machine, after)
+            return self._provider.output_times(machine, after)
         except (NotFound, Unanswered):
             return b""
 
@@ -181,9 +177,9 @@ class KeptOutput:
         self._due[machine] = time.monotonic() + EVERY_SECONDS
         path = self._path(machine)
         with suppress(ProviderError, OSError):
-            if new := printed(provider, machine, _size(path)):
+            if new := provider.output(machine, _size(path)):
                 self._add(path, new)
-                self._add(times_file(path), printed_at(provider, machine, _size(times_file(path))))
+                self._add(times_file(path), provider.output_times(machine, _size(times_file(path))))
 
     def _add(self, path: Path, new: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +191,7 @@ class KeptOutput:
         return read_from(self._path(machine), after)
 
     def output_times(self, machine: str, after: int = 0) -> bytes:
-        """The times of the kept output; see `KeepsOutput`."""
+        """The times of the kept output; see `CloudProvider`."""
         return read_from(times_file(self._path(machine)), after)
 
     def _path(self, machine: str) -> Path:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from pricing_data.known_clouds import cloud_names, is_cloud
-from spotctl.clouds.api_calls import as_far_as_listed
-from spotctl.clouds.base import CloudProvider, Machine, MachineState, Resource
-from spotctl.clouds.errors import PartlyListed, ProviderError
-from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
+from spotctl.clouds.errors import PartlyListed, ProviderError, as_far_as_listed
+from spotctl.clouds.provider import CloudProvider, Machine, MachineState, Resource
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.home.paths import Paths
 from spotctl.log.jobs import is_running, runner_of
 from spotctl.log.statuses import read_log
@@ -164,7 +163,7 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
         else:
             # The local market, if it was ever started. Nothing is rented here, so no prices are needed.
             from spotctl.clouds.local.provider import LocalProvider
-            from spotctl.clouds.replayed import Replayed
+            from spotctl.clouds.local.replayed import Replayed
 
             local = LocalProvider(settings.home / LOCAL, lambda: Replayed.of(()))
             if local.has_begun:

@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from pricing_data.units import format_time
-from spotctl.clouds.base import CloudProvider
-from spotctl.clouds.capabilities import Invocation, TakesCommands
 from spotctl.clouds.errors import NotFound
+from spotctl.clouds.link import Invocation
+from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
 from spotctl.home.config import Settings
@@ -32,8 +32,6 @@ class Target:
 
     def invocation(self, command: Sequence[str]) -> Invocation:
         """A command of this computer that runs another on the machine, with this process's terminal."""
-        if not isinstance(self.provider, TakesCommands):
-            raise BadRequest(f"{self.machine}: machines of {self.provider.name} cannot run commands with a terminal")
         return self.provider.invocation(self.machine, command)
 
 

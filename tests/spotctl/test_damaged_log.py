@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.base import Payload
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG, installation_id
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.files.job.reader import load, written
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG, installation_id
 from spotctl.log import events as ev
 from spotctl.log.store import EventLog
 from tests.spotctl.approvals import Approved

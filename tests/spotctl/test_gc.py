@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import DAY
+from spotctl.agent.container.payload import Payload
 from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.agent.data.sets import FILES
-from spotctl.clouds.base import Machine, Payload
-from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
+from spotctl.clouds.provider import Machine
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.run.stored_data import removing
 from spotctl.run.stored_data.removing import DataUses
 from tests.spotctl.clouds import markets

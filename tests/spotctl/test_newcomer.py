@@ -12,7 +12,7 @@ import pytest
 from google.auth.credentials import Credentials
 
 from pricing_data.units import DAY
-from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.errors import ApiCall
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.session import GcpSession
 from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.capabilities import Invocation
 from spotctl.clouds.errors import Unanswered
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.link import Invocation
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.run import remote
 from tests.spotctl.approvals import Approved
 from tests.spotctl.clouds.fake import FakeProvider

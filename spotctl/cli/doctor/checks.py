@@ -21,8 +21,8 @@ from pricing_data.freshness import STALE
 from pricing_data.units import SECOND, age, counted
 from spotctl.agent.data.blobs.bucket import StoreRefused, StoreUnavailable
 from spotctl.agent.data.sets import gigabytes
-from spotctl.clouds.findings import Finding, Level, exit_code, refused
-from spotctl.clouds.parts import doctor_of
+from spotctl.clouds.doctor import Finding, Level, exit_code, refused
+from spotctl.clouds.wiring import doctor_of
 from spotctl.files.job.reader import load
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import BadRequest, SpotctlError

@@ -40,7 +40,7 @@ def doctor(
         session.answer_json(_document(policy, session))
         return
     from spotctl.cli.doctor.checks import FINDINGS, findings_of, of_addresses, report
-    from spotctl.clouds.findings import exit_code
+    from spotctl.clouds.doctor import exit_code
     from spotctl.show.columns import as_json
 
     findings = list(findings_of(session.settings, wall_us()) if file is None else of_addresses(file, wall_us()))
@@ -49,7 +49,7 @@ def doctor(
 
 
 def _document(policy: str, session: Session) -> dict[str, object]:
-    from spotctl.clouds.parts import doctor_of
+    from spotctl.clouds.wiring import doctor_of
     from spotctl.home.cloud import cloud_of, rented_clouds
 
     clouds = {name: cloud for cloud in rented_clouds() for name in cloud_of(cloud).policies}

@@ -148,7 +148,7 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
     Example: spotctl lab prices sources
     """
     from pricing_data.sources.base import FILES
-    from spotctl.clouds.parts import prices_of
+    from spotctl.clouds.wiring import prices_of
     from spotctl.home.cloud import rented_clouds
     from spotctl.show.columns import as_json
     from spotctl.show.prices import fetch_plan, price_answers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spotctl.clouds.bill_focus import FocusExport
 from spotctl.clouds.bills import (
     DOLLARS,
     NOT_MACHINE_TIME,
@@ -11,6 +10,7 @@ from spotctl.clouds.bills import (
     BillLine,
     Cells,
     ExportFormat,
+    FocusExport,
     amount_of,
     not_before,
     run_in_tags,

@@ -14,8 +14,8 @@ from spotctl.clouds.aws.quotas import pool_of, raise_command
 from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NotFound, QuotaReached, Unanswered
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _VCPU_LIMITS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})

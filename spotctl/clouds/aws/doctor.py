@@ -16,7 +16,7 @@ from spotctl.clouds.aws.quotas import STANDARD, raise_command
 from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.aws.tried_permissions import tried_permissions
-from spotctl.clouds.findings import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
+from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit

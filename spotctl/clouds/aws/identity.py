@@ -7,8 +7,8 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from spotctl.clouds.api_calls import refused_as_store
 from spotctl.clouds.aws.storage import AwsKeys
+from spotctl.clouds.errors import refused_as_store
 
 if TYPE_CHECKING:
     from spotctl.clouds.aws.session import AwsSession

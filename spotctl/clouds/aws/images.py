@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
+from pricing_data.accelerators import NVIDIA_OLD, driver_of
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.errors import NotFound
 from spotctl.home.errors import BadRequest

@@ -11,7 +11,7 @@ import time
 from spotctl.clouds.aws.calls import AwsCalls
 from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.errors import ProviderError, Unanswered
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.home.installation import INSTALLATION_TAG
 
 _NOTICE = "PT2M"
 """The notice of a real interruption, and the shortest that FIS takes."""

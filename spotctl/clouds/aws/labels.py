@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 
 from spotctl.clouds.aws.rows import Row
-from spotctl.clouds.base import MachineRequest
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG
+from spotctl.clouds.provider import MachineRequest
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG
 
 TOKEN, REQUEST, BID = "spotctl.token", "spotctl.request", "spotctl.bid"
 """The client token of the order, a hash of what may not change when it is repeated, and the bid in nano-dollars."""

@@ -12,8 +12,8 @@ from spotctl.clouds.aws.labels import all_tags, filters_of, own_tags
 from spotctl.clouds.aws.records import machine_id, parts_of
 from spotctl.clouds.aws.refusals import ABSENT, code_of
 from spotctl.clouds.aws.rows import Row
-from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import Unanswered
+from spotctl.clouds.provider import Resource
 from spotctl.home.errors import SpotctlError
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0)

@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 
+from pricing_data.accelerators import NVIDIA_OLD, driver_of
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.units import parse_time
-from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
 
 _CLOUD = "aws"
 _LIST = "lists/machine_types.csv"

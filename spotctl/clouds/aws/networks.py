@@ -10,8 +10,8 @@ from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.rules import IpPermission, admitted, admitting, missing, superfluous, wanted
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
 
 

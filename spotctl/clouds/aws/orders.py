@@ -12,7 +12,7 @@ from typing import Any
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.aws.images import MachineImage
 from spotctl.clouds.aws.labels import client_token, tag_list, tags_of_order
-from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.provider import MachineRequest
 
 DISK_TYPE = "gp3"
 _METADATA_HOPS = 1

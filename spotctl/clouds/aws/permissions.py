@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from spotctl.clouds.aws.kinds import KINDS
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.home.installation import INSTALLATION_TAG
 
 PRICES = frozenset(
     """

@@ -7,8 +7,8 @@ from spotctl.clouds.aws.images import Ec2Hardware
 from spotctl.clouds.aws.labels import GROUP, group_name, tag_list, tags_of_run
 from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NotFound, ProviderError
+from spotctl.clouds.provider import MachineRequest
 
 
 class PlacementGroups:

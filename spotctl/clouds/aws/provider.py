@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
 from pricing_data.units import MINUTE
-from spotctl.clouds.api_calls import each
 from spotctl.clouds.aws import leftovers
 from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.buyer import Buyer
@@ -27,17 +26,15 @@ from spotctl.clouds.aws.refusals import code_of
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
-from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
-from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered
-from spotctl.clouds.installation import INSTALLATION_TAG
-from spotctl.clouds.price_book import HeldDisk, holdings_of
+from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered, each
+from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.prices import HeldDisk, holdings_of
+from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.home.config import Settings
@@ -54,7 +51,7 @@ _FINAL_STATES = frozenset({"cancelled", "closed", "failed"})
 _TERMINATED_AT_A_TIME = 1000
 
 
-class AwsProvider(WallClock):
+class AwsProvider(RentingProvider):
     """EC2 in the regions of the settings; `prices` are its markets."""
 
     name = CLOUD
@@ -63,7 +60,8 @@ class AwsProvider(WallClock):
         self, session: AwsSession, settings: AwsMachineSettings, agents: RemoteAgents, prices: PriceLookup
     ) -> None:
         self._calls = AwsCalls(session)
-        self._settings, self._agents, self._prices = settings, agents, prices
+        super().__init__(agents, prices)
+        self._settings = settings
         self._buyer = Buyer(self._calls, settings)
         self._regions: tuple[str, ...] = settings.regions
         self._seen: dict[str, Row] = {}
@@ -75,11 +73,8 @@ class AwsProvider(WallClock):
         chosen = self._settings.regions
         return tuple(market for market in known if not chosen or market.region in chosen)
 
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        return self._prices.prices(market, start, end)
-
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
-        """See `StatesQuotas`. Types of unknown families have no quotas."""
+        """See `CloudProvider`. Types of unknown families have no quotas."""
         pools = {pool for name in instance_types if (pool := pool_of(name)) is not None}
         by_name = sorted(pools, key=lambda pool: pool.name)
         return tuple(dict.fromkeys(self._quota(region, pool, spot=spot) for pool in by_name for spot in (True, False)))
@@ -117,19 +112,7 @@ class AwsProvider(WallClock):
             for first in range(0, len(instances), _TERMINATED_AT_A_TIME)
         )
 
-    def link(self, machine: str) -> MachineLink:
-        return self._agents.link(self._remote(machine))
-
-    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        """See `Prepares`."""
-        self._agents.prepare(self._remote(machine.id), supplies)
-
-    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """See `TakesCommands`."""
-        return self._agents.invocation(self._remote(machine), command)
-
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        """See `AdmitsSsh`."""
         networks = Networks(self._calls, self._settings)
         return tuple(in_each(self._all_regions(), lambda region: networks.admit_ssh(region, tags, ssh_from)))
 
@@ -143,26 +126,24 @@ class AwsProvider(WallClock):
         self._buyer.forget()
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        """See `BillsHoldings`. An image of the user's own may need a larger disk than the job names."""
+        """See `CloudProvider`. An image of the user's own may need a larger disk than the job names."""
         disk = HeldDisk(DISK_TYPE, disk_gib or MIN_DISK_GIB, DISK_TYPE)
         return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:
-        """See `Closes`."""
-        self._agents.close()
+        super().close()
         self._calls.close()
 
     @property
     def endpoint(self) -> str:
-        """See `AllowsTrials`."""
         return self._calls.endpoint(_ANY_REGION)
 
     def check_order(self, request: MachineRequest) -> str:
-        """See `AllowsTrials`; a dry run of RunInstances. It makes the security group of the run."""
+        """See `CloudProvider`; a dry run of RunInstances. It makes the security group of the run."""
         return self._buyer.check(request, self._agents.start_up(request, CLOUD))
 
     def simulate_eviction(self, machine: str) -> None:
-        """See `AllowsTrials`; an experiment of Fault Injection Service."""
+        """See `CloudProvider`; an experiment of Fault Injection Service."""
         region, instance = self._parts(machine)
         row = self._look(machine)
         if row is None:
@@ -250,8 +231,7 @@ class AwsProvider(WallClock):
 
     # -- links --------------------------------------------------------------------------------------------------------
 
-    def _remote(self, machine: str) -> RemoteMachine:
-        """How to reach a machine. NotFound: the machine is gone, or never was; Unanswered: it has no address yet."""
+    def remote(self, machine: str) -> RemoteMachine:
         row = self._seen.get(machine)
         ended = row is not None and row["State"]["Name"] == "terminated"
         public = self._settings.public_ip and not self._settings.private_ssh

@@ -14,7 +14,7 @@ from pricing_data.market import Market
 from pricing_data.units import parse_time
 from spotctl.clouds.aws.labels import bid_of, own_tags
 from spotctl.clouds.aws.rows import Row
-from spotctl.clouds.base import EndReason, Machine, MachineState
+from spotctl.clouds.provider import EndReason, Machine, MachineState
 
 CLOUD = "aws"
 

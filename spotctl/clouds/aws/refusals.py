@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pricing_data.errors import CloudError
-from spotctl.clouds.error_actions import error_of_kind
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
@@ -22,6 +21,7 @@ from spotctl.clouds.errors import (
     Throttled,
     TokenTaken,
     Unanswered,
+    error_of_kind,
 )
 from spotctl.home.errors import BadRequest, SpotctlError
 

@@ -25,8 +25,8 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.api_calls import on_one_line
 from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.errors import on_one_line
 
 if TYPE_CHECKING:
     from stamina import RetryingCaller

@@ -31,7 +31,7 @@ from spotctl.clouds.aws.quotas import STANDARD
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, Service
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.home.installation import INSTALLATION_TAG
 
 NAME: Final = "spotctl-doctor"
 _TYPE: Final = "t3.micro"

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from pricing_data.errors import MissingCredentials
-from spotctl.clouds.api_calls import is_plain_http
+from spotctl.clouds.errors import is_plain_http
 
 AZURE_SIGN_IN = (
     "set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or run `az login`, and set AZURE_SUBSCRIPTION_ID"

@@ -9,13 +9,13 @@ import re
 from dataclasses import replace
 
 from pricing_data.units import DAY
-from spotctl.clouds.bill_focus import FocusExport
 from spotctl.clouds.bills import (
     DOLLARS,
     BillKind,
     BillLine,
     Cells,
     ExportFormat,
+    FocusExport,
     amount_of,
     converted,
     named,

@@ -20,10 +20,10 @@ from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import DeploymentPlan, deployment, network_name
 from spotctl.clouds.azure.validation import unusable_key, validate
-from spotctl.clouds.base import Machine, MachineRequest
 from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG
 
 if TYPE_CHECKING:
     from spotctl.clouds.remote.agents import RemoteAgents

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from pricing_data.errors import UnknownResource
-from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.errors import ApiCall
 
 if TYPE_CHECKING:
     from spotctl.clouds.azure.session import ArmAnswer, AzureSession

@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from spotctl.clouds.api_calls import ApiCall
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import AzureCalls, Operation
 from spotctl.clouds.azure.permissions import ALL, launcher_role, machine_role, trial_role
@@ -16,7 +15,8 @@ from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.refusals import NAMESPACES, REGISTER
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
-from spotctl.clouds.findings import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
+from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
+from spotctl.clouds.errors import ApiCall
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit

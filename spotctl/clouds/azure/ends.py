@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pricing_data.units import parse_time
-from spotctl.clouds.base import EndReason
+from spotctl.clouds.provider import EndReason
 
 _DELETION: Final = "microsoft.compute/virtualmachines/delete"
 _EVICTION: Final = "microsoft.compute/virtualmachines/evictspotvm/action"

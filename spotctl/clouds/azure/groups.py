@@ -7,8 +7,8 @@ from typing import Final
 
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
 from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, checked, group_tags
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import Throttled
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
 
 _DELETING: Final = "Deleting"

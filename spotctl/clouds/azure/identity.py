@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spotctl.clouds.api_calls import refused_as_store
+from spotctl.clouds.errors import refused_as_store
 
 
 class AzureLauncher:

@@ -19,7 +19,7 @@ from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
 from spotctl.clouds.azure.ends import LoggedEnd, ends
 from spotctl.clouds.azure.names import AzureOrder, MachineId
 from spotctl.clouds.azure.session import cause_of
-from spotctl.clouds.base import EndReason, Machine, MachineState
+from spotctl.clouds.provider import EndReason, Machine, MachineState
 from spotctl.home.wall_clock import wall_us
 
 _SUCCEEDED, _FAILED = "Succeeded", "Failed"

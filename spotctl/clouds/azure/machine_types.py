@@ -12,9 +12,9 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from pricing_data.accelerators import GPU_MEMORY_GIB, NVIDIA, NVIDIA_VGPU, driver_of
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.units import parse_time
-from spotctl.clouds.accelerators import GPU_MEMORY_GIB, NVIDIA, NVIDIA_VGPU, driver_of
 from spotctl.clouds.azure.size_names import accelerator_of
 
 IMAGE_BOOTS = "V2"

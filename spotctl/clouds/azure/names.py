@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from pricing_data.errors import BadMarket
 from pricing_data.market import Market
-from spotctl.clouds.base import MachineRequest
-from spotctl.clouds.installation import INTENT_TAG, RUN_TAG
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INTENT_TAG, RUN_TAG
 
 GROUP_TAG, GROUP_MARK = "spotctl-group", "machines"
 """The tag that marks the resource groups that spotctl made."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
 from pricing_data.market import Market
-from spotctl.clouds.api_calls import each
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.buyer import AzureBuyer, Waits
 from spotctl.clouds.azure.calls import AzureCalls, Operation, TrialOperation
@@ -30,16 +29,14 @@ from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import USUAL_DISK_GIB, families_of
 from spotctl.clouds.azure.template import RULES, ssh_rules
-from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState, Resource
-from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
-from spotctl.clouds.errors import NotFound, ProviderError, Throttled, Unanswered
-from spotctl.clouds.price_book import HeldDisk, holdings_of
+from spotctl.clouds.errors import NotFound, ProviderError, Throttled, Unanswered, each
+from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.prices import HeldDisk, holdings_of
 from spotctl.home.quotas import Quota, QuotaUnit
-from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.home.config import Settings
@@ -54,7 +51,7 @@ _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
 
 
-class AzureProvider(WallClock):
+class AzureProvider(RentingProvider):
     """Machines in one subscription; it signs in when it is first used. `agents` prepare the machines."""
 
     name = "azure"
@@ -68,8 +65,9 @@ class AzureProvider(WallClock):
         waits: Waits = _USUAL_WAITS,
     ) -> None:
         self._waits = waits
-        self._sign_in, self._settings, self._agents, self._prices = sign_in, settings, agents, prices
-        self._remote: dict[MachineId, RemoteMachine] = {}
+        super().__init__(agents, prices)
+        self._sign_in, self._settings = sign_in, settings
+        self._known: dict[MachineId, RemoteMachine] = {}
 
     @cached_property
     def _calls(self) -> AzureCalls:
@@ -87,16 +85,8 @@ class AzureProvider(WallClock):
     def _buyer(self) -> AzureBuyer:
         return AzureBuyer(self._calls, self._inventory, self._groups, self._settings, self._agents, self._waits)
 
-    def offers(self) -> tuple[Market, ...]:
-        """See `CloudProvider`; the markets whose prices are known."""
-        return self._prices.markets(self.name)
-
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """See `CloudProvider`."""
-        return self._prices.prices(market, start, end)
-
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
-        """See `StatesQuotas`. On-demand machines also count against the quotas of their families."""
+        """See `CloudProvider`. On-demand machines also count against the quotas of their families."""
         with translated(f"quotas in {region}"):
             usages = self._calls.listed(Operation.LIST_USAGES, region=region)
             families = families_of(instance_types, self._buyer.sizes_in(region))
@@ -122,26 +112,20 @@ class AzureProvider(WallClock):
 
     @property
     def endpoint(self) -> str:
-        """See `AllowsTrials`."""
         with translated():
             return self._calls.endpoint
 
     def check_order(self, request: MachineRequest) -> str:
-        """See `AllowsTrials`; the validation of a deployment. It makes the resource group of the run."""
+        """See `CloudProvider`; the validation of a deployment. It makes the resource group of the run."""
         with translated(str(request.market)):
             return self._buyer.check(request)
 
     def simulate_eviction(self, machine: str) -> None:
-        """See `AllowsTrials`."""
         id_ = MachineId.parse(machine)
         if id_ is None:
             raise NotFound(f"{machine}: not a machine of Azure", (machine,))
         with translated(machine):
             self._calls.send(TrialOperation.SIMULATE_EVICTION, group=id_.group, name=id_.name)
-
-    def console(self, machine: str) -> str:
-        """See `AllowsTrials`."""
-        return self._remote_of(machine).console()
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -164,7 +148,6 @@ class AzureProvider(WallClock):
         return tuple(resource for resource in resources if tags.items() <= resource.tags.items())
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        """See `AdmitsSsh`."""
         with translated():
             return tuple(
                 name for group in self._groups.listed(tags) for name in self._admit_in(group["name"], ssh_from)
@@ -213,34 +196,17 @@ class AzureProvider(WallClock):
 
     # -- talking to machines ------------------------------------------------------------------------------------------
 
-    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        """See `Prepares`."""
-        self._agents.prepare(self._remote_of(machine.id), supplies)
-
-    def link(self, machine: str) -> MachineLink:
-        return self._agents.link(self._remote_of(machine))
-
-    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """See `TakesCommands`."""
-        return self._agents.invocation(self._remote_of(machine), command)
-
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        """See `BillsHoldings`."""
         disk = HeldDisk(self._settings.disk_type, disk_gib or USUAL_DISK_GIB, AzureMachineSettings().disk_type)
         return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
 
-    def close(self) -> None:
-        """See `Closes`."""
-        self._agents.close()
-
-    def _remote_of(self, machine: str) -> RemoteMachine:
-        """How to reach a machine. NotFound: the machine is gone. Unanswered: it has no address yet."""
+    def remote(self, machine: str) -> RemoteMachine:
         id_ = MachineId.parse(machine)
         if id_ is None or self._inventory.known_gone(id_):
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
-        if id_ not in self._remote:
-            self._remote[id_] = self._look_up(id_)
-        return self._remote[id_]
+        if id_ not in self._known:
+            self._known[id_] = self._look_up(id_)
+        return self._known[id_]
 
     def _look_up(self, id_: MachineId) -> RemoteMachine:
         with translated():

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from pricing_data.errors import CloudError
-from spotctl.clouds.error_actions import error_of_kind
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
@@ -18,6 +17,7 @@ from spotctl.clouds.errors import (
     Throttled,
     Unanswered,
     UnknownRefusal,
+    error_of_kind,
 )
 from spotctl.home.errors import BadRequest, SpotctlError
 

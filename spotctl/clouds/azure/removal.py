@@ -10,8 +10,8 @@ from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
 from spotctl.clouds.azure.inventory import Inventory
 from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, AzureOrder, MachineId
 from spotctl.clouds.azure.refusals import translated
-from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import NotFound
+from spotctl.clouds.provider import Resource
 
 GROUP_KIND: Final = "resource group"
 MACHINE_KIND: Final = "machine"

@@ -14,8 +14,8 @@ from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
 from spotctl.clouds.azure.names import zone_of
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity, NotFound
+from spotctl.clouds.provider import MachineRequest
 
 _CORRECT: Final = "correct the job's reservations"
 _ID: Final = re.compile(r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/[^/]+/[^/]+/([^/]+)", re.IGNORECASE)

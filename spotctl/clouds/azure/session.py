@@ -30,8 +30,8 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.api_calls import ApiCall, first_line
 from spotctl.clouds.azure.access import AZURE_SIGN_IN, AzureSettings
+from spotctl.clouds.errors import ApiCall, first_line
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential

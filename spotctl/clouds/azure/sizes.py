@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pricing_data.accelerators import AMD
 from pricing_data.catalog import ARM, InstanceType, completed
 from pricing_data.market import NO_ZONE, Market
-from spotctl.clouds.accelerators import AMD
 from spotctl.clouds.azure.machine_types import obstacle
 from spotctl.clouds.azure.names import zone_of
 from spotctl.clouds.azure.prices.sizes import machine_of

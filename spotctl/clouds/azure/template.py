@@ -13,7 +13,7 @@ from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION
 from spotctl.clouds.azure.names import AzureOrder, checked, group_tags, machine_name, zone_of
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import disk_gib_of
-from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
 
 Json = dict[str, Any]

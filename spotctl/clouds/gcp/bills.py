@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spotctl.clouds.bill_focus import FocusExport
 from spotctl.clouds.bills import (
     NOT_MACHINE_TIME,
     BillKind,
     BillLine,
     Cells,
     ExportFormat,
+    FocusExport,
     amount_of,
     converted,
     credits_in,

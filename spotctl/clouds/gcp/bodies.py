@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pricing_data.accelerators import NVIDIA_OLD, driver_of
 from pricing_data.market import Market
-from spotctl.clouds.accelerators import NVIDIA_OLD, driver_of
-from spotctl.clouds.api_calls import fingerprint
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.gcp.gpus import gpu_name, split_type
 from spotctl.clouds.gcp.labels import BID_LABEL, REQUEST_LABEL, description_of, labels_of
 from spotctl.clouds.gcp.names import network_tag, policy_path, region_of
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.price_book import HeldDisk
+from spotctl.clouds.provider import MachineRequest, fingerprint
+from spotctl.clouds.remote.prices import HeldDisk
 from spotctl.home.errors import BadRequest
 
 _UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"

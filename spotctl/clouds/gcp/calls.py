@@ -9,8 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from pricing_data.errors import CloudError
-from spotctl.clouds.api_calls import ApiCall
-from spotctl.clouds.errors import NotFound, PartlyListed, Unanswered
+from spotctl.clouds.errors import ApiCall, NotFound, PartlyListed, Unanswered
 from spotctl.clouds.gcp import methods, names, refusals
 from spotctl.clouds.gcp.history import failure_of, is_pending
 from spotctl.clouds.gcp.methods import Method

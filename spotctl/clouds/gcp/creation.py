@@ -17,8 +17,6 @@ from typing import Any
 from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE
 from pricing_data.units import parse_time
-from spotctl.clouds.api_calls import as_far_as_listed, fingerprint
-from spotctl.clouds.base import Machine, MachineRequest
 from spotctl.clouds.errors import (
     NoCapacity,
     NotFound,
@@ -27,6 +25,7 @@ from spotctl.clouds.errors import (
     QuotaReached,
     TokenTaken,
     Unanswered,
+    as_far_as_listed,
 )
 from spotctl.clouds.gcp import bodies, methods, names, refusals
 from spotctl.clouds.gcp.bodies import GcpHardware
@@ -38,8 +37,9 @@ from spotctl.clouds.gcp.listing import gone_machine, last_part, machine_of
 from spotctl.clouds.gcp.placement import check_type, ensure_policy
 from spotctl.clouds.gcp.refusals import NameTaken
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.installation import INTENT_TAG
+from spotctl.clouds.provider import Machine, MachineRequest, fingerprint
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.installation import INTENT_TAG
 
 _IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")
 _REFUSED = (NoCapacity, QuotaReached, NotFound, NotPermitted, BadRequest)

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from pricing_data.errors import CloudError
-from spotctl.clouds.api_calls import ApiCall
-from spotctl.clouds.findings import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, refused, skew
+from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, refused, skew
+from spotctl.clouds.errors import ApiCall
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.methods import ACT_AS
 from spotctl.clouds.gcp.permissions import ALL, machine_role, role, trial_role

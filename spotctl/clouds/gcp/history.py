@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pricing_data.units import MINUTE, parse_time
-from spotctl.clouds.base import EndReason
 from spotctl.clouds.gcp.names import end_ids
+from spotctl.clouds.provider import EndReason
 
 _INSERTS = frozenset({"insert", "bulkInsert"})
 _EVICTED = "compute.instances.preempted"

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from pricing_data.units import parse_time
-from spotctl.clouds.base import Machine, MachineState, Resource
 from spotctl.clouds.gcp.history import MachineEnd, Past
 from spotctl.clouds.gcp.labels import BID_LABEL, described, tags_of
 from spotctl.clouds.gcp.names import CLOUD, machine_id, parsed
-from spotctl.clouds.installation import INTENT_TAG
+from spotctl.clouds.provider import Machine, MachineState, Resource
+from spotctl.home.installation import INTENT_TAG
 
 _STATES = {
     "PROVISIONING": MachineState.STARTING,

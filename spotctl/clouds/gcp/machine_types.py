@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pricing_data.accelerators import GPU_MEMORY_GIB, NVIDIA_OLD, driver_of
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
-from spotctl.clouds.accelerators import GPU_MEMORY_GIB, NVIDIA_OLD, driver_of
 from spotctl.clouds.gcp.gpus import gpu_name, split_type
 
 _ARM_SERIES = frozenset({"a4x", "c4a", "n4a", "t2a"})

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from pricing_data.market import NO_ZONE, Market
-from spotctl.clouds.api_calls import fingerprint
-from spotctl.clouds.base import EndReason, MachineRequest
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.provider import EndReason, MachineRequest, fingerprint
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 
 CLOUD = "gcp"
 PREFIX = "spotctl-"

@@ -6,13 +6,13 @@ import uuid
 from contextlib import suppress
 from typing import Any
 
-from spotctl.clouds.base import MachineRequest, Resource
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.gcp import methods, names
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.labels import described, description_of
 from spotctl.clouds.gcp.refusals import NameTaken
-from spotctl.clouds.installation import INTENT_TAG
+from spotctl.clouds.provider import MachineRequest, Resource
+from spotctl.home.installation import INTENT_TAG
 
 KIND = "placement policy"
 _NEVER_CLOSE = frozenset("e2 f1 g1 n1 t2a t2d".split())

@@ -15,10 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import LINUX, Market
-from spotctl.clouds.api_calls import as_far_as_listed, each
-from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
-from spotctl.clouds.capabilities import Holdings, Invocation, MachineSupplies
-from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed
+from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, as_far_as_listed, each
 from spotctl.clouds.gcp import bodies, methods, names, placement, refusals
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.calls import GcpCalls
@@ -29,21 +26,20 @@ from spotctl.clouds.gcp.listing import gone_machine, has_tags, last_part, machin
 from spotctl.clouds.gcp.quotas import on_demand_quotas, project_quotas, spot_quotas
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.price_book import holdings_of
-from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.clouds.provider import EndReason, Holdings, Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.prices import holdings_of
 from spotctl.home.quotas import Quota
-from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.home.config import Settings
 
 SSH_PORT = 22
 
 
-class GcpProvider(WallClock):
+class GcpProvider(RentingProvider):
     """See the module's text and `CloudProvider`. `session` is open as long as the provider is used."""
 
     name = names.CLOUD
@@ -52,18 +48,12 @@ class GcpProvider(WallClock):
         self, session: GcpSession, settings: GcpMachineSettings, agents: RemoteAgents, prices: PriceLookup
     ) -> None:
         self._calls = GcpCalls(session)
-        self._settings, self._agents, self._prices = settings, agents, prices
+        super().__init__(agents, prices)
+        self._settings = settings
         # From the last list, so that a link to a machine needs no call: its address and whether it has ended.
         self._seen: dict[str, RemoteMachine | None] = {}
 
-    def offers(self) -> tuple[Market, ...]:
-        return self._prices.markets(names.CLOUD)
-
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        return self._prices.prices(market, start, end)
-
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
-        """See `StatesQuotas`."""
         answer = self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region)
         stated = (*spot_quotas(answer), *on_demand_quotas(answer))
         with suppress(NotPermitted):  # roles from before spotctl read the project's quota
@@ -113,19 +103,13 @@ class GcpProvider(WallClock):
 
     @property
     def endpoint(self) -> str:
-        """See `AllowsTrials`."""
         return self._calls.host
 
     def check_order(self, request: MachineRequest) -> str:
-        """See `AllowsTrials`. Compute Engine has no dry run, so only the type and the image are looked up."""
+        """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are looked up."""
         return Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now).check()
 
-    def console(self, machine: str) -> str:
-        """See `AllowsTrials`."""
-        return self._remote(machine).console()
-
     def simulate_eviction(self, machine: str) -> None:
-        """See `AllowsTrials`."""
         place = names.place_of(machine)
         if place is None:
             raise NotFound(f"{machine}: not a machine of Google Cloud", (machine,))
@@ -144,18 +128,7 @@ class GcpProvider(WallClock):
         assert failure is not None
         raise refusals.of_operation(what, failure.code, failure.message)
 
-    def link(self, machine: str) -> MachineLink:
-        return self._agents.link(self._remote(machine))
-
-    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        self._agents.prepare(self._remote(machine.id), supplies)
-
-    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """See `TakesCommands`."""
-        return self._agents.invocation(self._remote(machine), command)
-
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        """See `AdmitsSsh`."""
         own = [rule for rule in self._rules() if has_tags(rule.tags, tags)]
         changing = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(bodies.SSH_RULE)]
         for name in changing:
@@ -211,13 +184,8 @@ class GcpProvider(WallClock):
                 )
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        """See `BillsHoldings`."""
         disk = bodies.held_disk(market, disk_gib, self._settings)
         return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
-
-    def close(self) -> None:
-        """See `Closes`."""
-        self._agents.close()
 
     def _start_up(self, request: MachineRequest) -> str:
         return self._agents.start_up(request, names.CLOUD)
@@ -278,7 +246,7 @@ class GcpProvider(WallClock):
             self._seen[machine] = None
             self._agents.forget((machine,))
 
-    def _remote(self, machine: str) -> RemoteMachine:
+    def remote(self, machine: str) -> RemoteMachine:
         if machine not in self._seen and (place := names.place_of(machine)) is not None:
             instance = self._instance(*place)
             if instance is not None:

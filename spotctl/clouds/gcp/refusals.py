@@ -11,7 +11,6 @@ import re
 from typing import NamedTuple
 
 from pricing_data.errors import CloudError, RequestRejected
-from spotctl.clouds.error_actions import error_of_kind
 from spotctl.clouds.errors import (
     NoCapacity,
     NotFound,
@@ -21,6 +20,7 @@ from spotctl.clouds.errors import (
     Throttled,
     Unanswered,
     UnknownRefusal,
+    error_of_kind,
 )
 from spotctl.home.errors import BadRequest, SpotctlError
 

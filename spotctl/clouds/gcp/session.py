@@ -37,7 +37,7 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.api_calls import ApiCall, first_line, is_plain_http, on_one_line
+from spotctl.clouds.errors import ApiCall, first_line, is_plain_http, on_one_line
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.methods import ACT_AS
 

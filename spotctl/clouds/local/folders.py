@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.market import Market
+from spotctl.agent.container.payload import Payload
 from spotctl.agent.files import exclusive, replace_json, sync_folder
-from spotctl.clouds.base import MachineRequest, Payload
 from spotctl.clouds.link import link_secret
-from spotctl.clouds.local.machine_file import MachineFile
-from spotctl.clouds.machine_end import PlannedEnd, ReplayedEnd, end_of
+from spotctl.clouds.local.machine_file import MachineFile, PlannedEnd, ReplayedEnd, end_of
+from spotctl.clouds.provider import MachineRequest
 
 _UNFINISHED, _FORGOTTEN = ".new-", ".over-"
 

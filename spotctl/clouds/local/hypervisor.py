@@ -36,8 +36,17 @@ from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.link.client import LinkClient
 from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED, AgentSettings, MachineAgent, WakeUps, fork_agent
 from spotctl.clouds.local.clock import MarketClock
-from spotctl.clouds.local.machine_file import HOST, RETURN_SIGNAL, MachineFile
-from spotctl.clouds.machine_end import EVICTED, FAILED, LEASE_ENDED, ReplayedEnd, end_of, warning
+from spotctl.clouds.local.machine_file import (
+    EVICTED,
+    FAILED,
+    HOST,
+    LEASE_ENDED,
+    RETURN_SIGNAL,
+    MachineFile,
+    ReplayedEnd,
+    end_of,
+    warning,
+)
 
 SOURCE = "local"
 

@@ -1,4 +1,7 @@
-"""`machine.json`: the provider's instructions to a machine's hypervisor."""
+"""`machine.json`: the provider's instructions to a machine's hypervisor; and which of a machine's ends comes first.
+
+A hypervisor has the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spotctl.agent.container.payload import Payload
-from spotctl.clouds.machine_end import PlannedEnd
 
 HOST = "127.0.0.1"
 """The address at which agents of local machines listen."""
@@ -34,3 +36,38 @@ class MachineFile:
     def from_json(cls, values: dict[str, Any]) -> MachineFile:
         payload = None if values["payload"] is None else Payload.from_json(values["payload"])
         return cls(**{**values, "plan": PlannedEnd(**values["plan"]), "payload": payload})
+
+
+EVICTED, RETURNED, LEASE_ENDED, FAILED = "evicted", "returned", "lease ended", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEnd:
+    """When the market takes a machine (`taken_at` None: never) and warns it (`warned_at` None: not at all)."""
+
+    started: int
+    taken_at: int | None = None
+    warned_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedEnd:
+    """When and why a machine ended, on the replayed market's clock."""
+
+    at: int
+    reason: str
+
+
+def end_of(plan: PlannedEnd, lease_until: int, terminated_at: int | None, now: int) -> ReplayedEnd | None:
+    """The end that has come by `now`, dated at its own moment, so the result does not depend on `now`.
+
+    If an eviction and a termination fall on the same moment, the eviction counts, as in the backtest.
+    """
+    ends = ((plan.taken_at, EVICTED), (terminated_at, RETURNED), (lease_until, LEASE_ENDED))
+    due = [ReplayedEnd(max(at, plan.started), reason) for at, reason in ends if at is not None and at <= now]
+    return min(due, key=lambda end: end.at, default=None)
+
+
+def warning(plan: PlannedEnd, now: int) -> int | None:
+    """When a machine will be taken, if the market has warned it by now."""
+    return plan.taken_at if plan.warned_at is not None and plan.warned_at <= now else None

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from spotctl.agent.container.processes import MARK, environment_of, kill, kill_marked, marked
 from spotctl.clouds.local.folders import MachineFolder
-from spotctl.clouds.local.machine_file import RETURN_SIGNAL
-from spotctl.clouds.machine_end import FAILED, ReplayedEnd
+from spotctl.clouds.local.machine_file import FAILED, RETURN_SIGNAL, ReplayedEnd
 from spotctl.home.paths import PACKAGE
 
 TAGS_VARIABLE = "SPOTCTL_TAGS"

@@ -18,16 +18,23 @@ from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.agent.container.processes import kill, surroundings_of
 from spotctl.agent.link.output import read_from, times_file
-from spotctl.clouds.api_calls import check_settings, same_request
-from spotctl.clouds.base import EndReason, Machine, MachineRequest, MachineState, Resource
-from spotctl.clouds.capabilities import Invocation
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
-from spotctl.clouds.link import AgentLink, link_key
+from spotctl.clouds.link import AgentLink, Invocation, link_key
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, MachineFolder
 from spotctl.clouds.local.machine_file import HOST
 from spotctl.clouds.local.processes import clean_up, fail, is_alive, signal_return, start, stray_processes
-from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.local.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.provider import (
+    CloudProvider,
+    EndReason,
+    Machine,
+    MachineRequest,
+    MachineState,
+    Resource,
+    check_settings,
+    same_request,
+)
 from spotctl.home.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -55,7 +62,7 @@ class LocalSettings:
     most_machines: int = 64
 
 
-class LocalProvider:
+class LocalProvider(CloudProvider):
     """The local market under a folder. `market` is called when prices are first needed, because reading takes time."""
 
     name = "local"
@@ -192,7 +199,7 @@ class LocalProvider:
         return read_from(path(folder.folder), after)
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """See `TakesCommands`. The command carries the machine's mark, so the hypervisor ends it with the machine."""
+        """See `CloudProvider`. The command carries the machine's mark, so the hypervisor ends it with the machine."""
         folder = self._folders.by_id([machine])[machine]
         if folder is None or folder.end_by(self.now()) is not None:
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))

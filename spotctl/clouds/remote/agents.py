@@ -10,16 +10,25 @@ archives are named by their digest and renamed into place, and only one service 
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from spotctl.clouds.base import MachineLink, MachineRequest
-from spotctl.clouds.capabilities import Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound, Unanswered
-from spotctl.clouds.link import AgentLink, ProviderClock, link_key, link_secret
+from spotctl.clouds.link import (
+    AgentLink,
+    Invocation,
+    MachineLink,
+    MachineSupplies,
+    ProviderClock,
+    link_key,
+    link_secret,
+)
+from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest
 from spotctl.clouds.remote import home
 from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages_for
 from spotctl.clouds.remote.connections import MachineConnection
@@ -30,6 +39,12 @@ from spotctl.clouds.remote.peer_copy import Spreading
 from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
 from spotctl.clouds.remote.start_up import start_up_script
+from spotctl.home.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    from pricing_data.market import Market
+    from pricing_data.series import PriceSeries
+    from spotctl.clouds.remote.prices import PriceLookup
 
 MAX_AT_ONCE = 16
 """How many machines are connected to at the same time; the others wait."""
@@ -79,7 +94,7 @@ class RemoteAgents:
         return start_up_script(request, cloud, home.public_key(self._folder), self._clock.now())
 
     def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:
-        """Brings a machine to the point where its agent answers; see `Prepares`. Returns at once.
+        """Brings a machine to the point where its agent answers; see `CloudProvider`. Returns at once.
 
         Completed steps are skipped; the tunnels of `supplies` are opened in any case. BadRequest: the job's folder
         cannot be copied. Other failures appear as errors of the machine's link.
@@ -112,7 +127,7 @@ class RemoteAgents:
             return self._links[machine.id]
 
     def invocation(self, machine: RemoteMachine, command: Sequence[str]) -> Invocation:
-        """See `TakesCommands`. NotFound: the machine is gone. Unanswered: it has not booted yet."""
+        """See `CloudProvider`. NotFound: the machine is gone. Unanswered: it has not booted yet."""
         connection = self._connection(machine)
         if connection.gone():
             raise NotFound(f"{machine.id}: gone (evicted or returned)", (machine.id,))
@@ -177,3 +192,39 @@ class RemoteAgents:
         """Packs once, although the threads of many machines ask for it."""
         with self._packing:
             return pack()
+
+
+class RentingProvider(WallClock, CloudProvider):
+    """The base of providers whose machines are rented from a cloud and reached over ssh.
+
+    `agents` prepare the machines and link to them, and `prices` are the stored prices of the cloud's markets. A cloud
+    says how to reach a machine.
+    """
+
+    def __init__(self, agents: RemoteAgents, prices: PriceLookup) -> None:
+        self._agents, self._prices = agents, prices
+
+    @abstractmethod
+    def remote(self, machine: str) -> RemoteMachine:
+        """How to reach a machine. NotFound: the machine is gone, or never was; Unanswered: it has no address yet."""
+
+    def offers(self) -> tuple[Market, ...]:
+        return self._prices.markets(self.name)
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        return self._prices.prices(market, start, end)
+
+    def link(self, machine: str) -> MachineLink:
+        return self._agents.link(self.remote(machine))
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        self._agents.prepare(self.remote(machine.id), supplies)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        return self._agents.invocation(self.remote(machine), command)
+
+    def console(self, machine: str) -> str:
+        return self.remote(machine).console()
+
+    def close(self) -> None:
+        self._agents.close()

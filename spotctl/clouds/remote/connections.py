@@ -13,9 +13,8 @@ from pathlib import Path
 
 from pricing_data.errors import PricingDataError
 from spotctl.agent import layout
-from spotctl.clouds.capabilities import MachineSupplies, ReverseTunnel
-from spotctl.clouds.error_actions import ErrorAction, action_for
-from spotctl.clouds.errors import ProviderError, Unanswered, Unusable
+from spotctl.clouds.errors import ErrorAction, ProviderError, Unanswered, Unusable, action_for
+from spotctl.clouds.link import MachineSupplies, ReverseTunnel
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.machine_setup import Bringing
 from spotctl.clouds.remote.peer_copy import Spreading

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.installation import read_or_create
 from spotctl.clouds.remote.connections import SshFiles
+from spotctl.home.installation import read_or_create
 
 KEPT_SECONDS = 30 * 24 * 3600
 """How long unused host keys and archives are kept."""

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
+from pricing_data import list_prices as listed
+from pricing_data.errors import PricingDataError, UnknownPrice
 from pricing_data.market import Market
+from pricing_data.units import NANOS_PER_DOLLAR, format_time
+from spotctl.clouds.errors import NotFound
+from spotctl.clouds.provider import Holdings
 
 if TYPE_CHECKING:
+    from pricing_data.library import Library
     from pricing_data.list_prices import ListPrices
+    from pricing_data.market import Market
     from pricing_data.series import PriceSeries
 
 
@@ -25,3 +36,82 @@ class PriceLookup(Protocol):
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         """A market's prices on [start, end]. NotFound: they are not known for all of this time."""
         ...
+
+
+READ_AGAIN_SECONDS = 60.0
+"""How long prices are used before they are read again: another process may have stored newer ones."""
+
+
+class PriceBook:
+    """A `PriceLookup` on the price store. The last known price of a market is in force until another one is stored."""
+
+    def __init__(
+        self,
+        library: Callable[[], Library],
+        now: Callable[[], int],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._library, self._now, self._monotonic = library, now, monotonic
+        self._known: dict[Market, tuple[float, PriceSeries]] = {}
+        self._lists: tuple[float, ListPrices | None] = 0.0, None
+
+    def markets(self, cloud: str) -> tuple[Market, ...]:
+        from pricing_data.library import Selection
+
+        return tuple(self._library().select(Selection(clouds=(cloud,))))
+
+    def lists(self) -> ListPrices:
+        """See `PriceLookup`."""
+        now, (read_at, lists) = self._monotonic(), self._lists
+        if lists is None or now - read_at > READ_AGAIN_SECONDS:
+            lists = self._library().catalog.lists
+            self._lists = now, lists
+        return lists
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        if end > (now := self._now()):
+            raise NotFound(f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}")
+        series = self._series(market)
+        if start < series.first:
+            raise NotFound(
+                f"{market}: its stored prices begin at {format_time(series.first)}, after {format_time(start)};"
+                " fetch or import earlier ones (spotctl prices fetch)"
+            )
+        return series.held_until(end).window(start, end)
+
+    def _series(self, market: Market) -> PriceSeries:
+        now, (read_at, series) = self._monotonic(), self._known.get(market, (0.0, None))
+        if series is None or now - read_at > READ_AGAIN_SECONDS:
+            try:
+                series = self._library().series(market)
+            except PricingDataError as error:
+                if series is not None:
+                    # The store cannot be read now, and the last known price holds.
+                    return series
+                raise NotFound(f"{market}: no price is stored; fetch one (spotctl prices fetch)") from error
+            self._known[market] = now, series
+        return series
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDisk:
+    """A disk as its cloud names it. If the list lacks this kind, the price of the `usual` kind is used."""
+
+    kind: str
+    gib: int
+    usual: str
+
+
+def holdings_of(market: Market, disk: HeldDisk, lists: ListPrices, *, spot: bool, public_ip: bool) -> Holdings:
+    """The newest list prices of a machine's disk and address."""
+    cloud, region = market.cloud, market.region
+    try:
+        price = listed.disk(cloud, region, disk.kind, disk.gib, lists=lists)
+    except UnknownPrice:
+        price = listed.disk(cloud, region, disk.usual, disk.gib, lists=lists)
+    held = listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists) if public_ip else 0.0
+    return Holdings(_nanos(price), _nanos(held))
+
+
+def _nanos(usd: float) -> int:
+    return ceil(usd * NANOS_PER_DOLLAR)

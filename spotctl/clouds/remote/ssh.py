@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spotctl.agent import layout
-from spotctl.clouds.capabilities import ReverseTunnel
 from spotctl.clouds.errors import NotPermitted, ProviderError, Unanswered
+from spotctl.clouds.link import ReverseTunnel
 
 CONNECT_SECONDS = 10
 KEEPALIVE_SECONDS, KEEPALIVES = 5, 3

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pricing_data.known_clouds import has_part, part_of
 from spotctl.agent.lease import self_deletion
-from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.machine import USER
 from spotctl.home.errors import BadRequest
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
 
+from pricing_data.accelerators import GPU_MEMORY_GIB
 from pricing_data.catalog import Catalog
 from pricing_data.freshness import STALE, CloudPrices, freshness_of_stored
 from pricing_data.library import Library, Selection
 from pricing_data.market import is_region_of
-from spotctl.clouds.accelerators import GPU_MEMORY_GIB
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.lab.best.offers import MachineWish, RankedOffer, priced_markets

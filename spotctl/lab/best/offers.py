@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import exp, inf
 
 from bidbrain.eviction.hazard import hazard_of
+from pricing_data.accelerators import GPU_MEMORY_GIB
 from pricing_data.availability import Interruption
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import UnknownPrice
@@ -12,7 +13,6 @@ from pricing_data.library import Library, Selection
 from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.units import SECOND, to_usd
-from spotctl.clouds.accelerators import GPU_MEMORY_GIB
 from spotctl.home.errors import BadRequest
 
 _EVICTION_MEASURES = ("monthly-bucket", "preemption-rate", "eviction-rate")

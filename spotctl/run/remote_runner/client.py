@@ -12,20 +12,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
 from agileml.errors import AgileMLError
 from spotctl.agent.data.blobs.bucket import StoreRefused
 from spotctl.agent.data.blobs.locations import place_of
 from spotctl.agent.data.patience import PATIENCE_SECONDS, is_temporary
-from spotctl.clouds.base import CloudProvider, Machine, MachineState
-from spotctl.clouds.capabilities import Invocation, RentingProvider, TakesCommands
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
+from spotctl.clouds.link import Invocation
+from spotctl.clouds.provider import CloudProvider, Machine, MachineState
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
@@ -209,7 +208,6 @@ class RunnerClient:
 
     def _invocation(self, words: Sequence[str]) -> Invocation:
         provider, machine = self.provider, self.runner()
-        assert isinstance(provider, TakesCommands)
         try:
             return provider.invocation(machine, words)
         except ProviderError as error:
@@ -245,7 +243,7 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     copier = LogCopier(client.place.store(LAUNCHER), own_log, run, fence.epoch, start)
 
     def fenced(provider: CloudProvider) -> CloudProvider:
-        return FencedProvider(cast("RentingProvider", provider), fence, copier.copy, "", lambda: False, 0)
+        return FencedProvider(provider, fence, copier.copy, "", lambda: False, 0)
 
     ending = runs.resume(client.place.job, client.settings, RunObserver(on_turn=on_turn), runs.ON_REQUEST, fenced)
     with suppress(OSError):

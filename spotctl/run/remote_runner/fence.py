@@ -19,17 +19,23 @@ from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from pricing_data.market import Market
 from pricing_data.units import MINUTE
 from spotctl.agent.data.blobs.bucket import ObjectChanged, StoreRefused
 from spotctl.agent.data.blobs.conditional import SharedObject
-from spotctl.clouds.base import EndReason, Machine, MachineLink, MachineRequest, MachineState, Resource
-from spotctl.clouds.capabilities import Invocation, MachineSupplies, RentingProvider
 from spotctl.clouds.errors import NotSent, ProviderError, Unanswered
+from spotctl.clouds.provider import (
+    CloudProvider,
+    EndReason,
+    ForwardingProvider,
+    Machine,
+    MachineRequest,
+    MachineState,
+    Resource,
+)
 from spotctl.run.remote_runner.start import Superseded
 
 if TYPE_CHECKING:
-    from pricing_data.series import PriceSeries
+    pass
 
 WINDOW_SECONDS = 10.0
 """How long after the start of a renewal purchases may begin."""
@@ -160,8 +166,8 @@ class Fence:
             return self._cell.write(claim.to_bytes(), stored.version)
 
 
-class FencedProvider:
-    """See `CloudProvider`; `own` is the machine of this process, `copy_log` copies the event log, and `stops` says
+class FencedProvider(ForwardingProvider):
+    """`own` is the machine of this process, `copy_log` copies the event log, and `stops` says
     whether the run is to end. Without work, the own machine is leased for `lease` at a time.
 
     Every call that reads or changes the run's machines may raise Superseded.
@@ -169,32 +175,18 @@ class FencedProvider:
 
     def __init__(
         self,
-        provider: RentingProvider,
+        provider: CloudProvider,
         fence: Fence,
         copy_log: Callable[[], None],
         own: str,
         stops: Callable[[], bool],
         lease: int,
     ) -> None:
-        self._provider, self._fence, self._copy_log = provider, fence, copy_log
+        super().__init__(provider)
+        self._fence, self._copy_log = fence, copy_log
         self._own, self._stops, self._lease = own, stops, lease
         self._is_returned = False
         self._renewed = 0
-        self.name = provider.name
-
-    @property
-    def speed(self) -> float:
-        """Seconds of the provider's clock per second."""
-        return self._provider.speed
-
-    def now(self) -> int:
-        return self._provider.now()
-
-    def offers(self) -> tuple[Market, ...]:
-        return self._provider.offers()
-
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        return self._provider.prices(market, start, end)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. Unanswered: the object store did not answer, and nothing was bought. NotSent: meanwhile
@@ -229,15 +221,6 @@ class FencedProvider:
     def return_own(self) -> None:
         """Ends the machine of this process, and with it this process."""
         self._provider.terminate([self._own])
-
-    def link(self, machine: str) -> MachineLink:
-        return self._provider.link(machine)
-
-    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        self._provider.prepare(machine, supplies)
-
-    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        return self._provider.invocation(machine, command)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`. Resources that the own machine uses outlive it, so a launcher removes them."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bidbrain.strategies.base import Decision, Situation, Strategy
 from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.clouds.capabilities import MachineSupplies, TakesCommands
+from spotctl.clouds.link import MachineSupplies
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
@@ -204,7 +204,6 @@ class _Move:
     def _begin_sending(self, state: RunState) -> "_Sending | None":
         """Sends a runner to the first reliable machine whose agent answers, if there is one."""
         provider, (cloud,) = self._environment.provider, self._given.spec.resources.clouds
-        assert isinstance(provider, TakesCommands)
         reliable = (held.id for held in state.alive if held.running and state.allocations[held.allocation].reliable)
         machine = next(reliable, None)
         if machine is None:

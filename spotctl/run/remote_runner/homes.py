@@ -19,9 +19,9 @@ from threading import Lock
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore
-from spotctl.clouds.installation import installation_id, read_or_create
 from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
 from spotctl.home.config import Settings
+from spotctl.home.installation import installation_id, read_or_create
 from spotctl.home.paths import Paths
 from spotctl.log.event_json import from_json, to_json
 from spotctl.log.events import Event, RunBegan

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from spotctl.agent import layout
-from spotctl.clouds.capabilities import TakesCommands
 from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.remote.bundle import packages_for, whole_wheel
 from spotctl.clouds.remote.job_folder import job_archive
 from spotctl.clouds.remote.platforms import REPORT, MachinePlatform, platform_of
@@ -80,7 +80,7 @@ class RunnerMachine:
     """A machine of the run whose agent answers. `note` is called with each step."""
 
     id: str
-    provider: TakesCommands
+    provider: CloudProvider
     note: Callable[[str], None]
 
     def platform(self) -> MachinePlatform:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from agileml.runtime.blob_store import BlobStore, UnreadableBlob
 from spotctl.agent.files import replace_json
-from spotctl.clouds.installation import read_or_create
 from spotctl.files.job.forms import JOB_NAME
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.cloud import cloud_of
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import read_or_create
 from spotctl.home.paths import Paths
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from agileml.errors import AgileMLError
 from agileml.runtime.blob_store import UnreadableBlob
@@ -24,10 +23,9 @@ from spotctl.agent.data.blobs.conditional import SharedObject
 from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError
-from spotctl.clouds.base import CloudProvider
-from spotctl.clouds.capabilities import RentingProvider, TakesCommands
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
+from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, ProgramKind
@@ -107,8 +105,7 @@ def _serve(
     stops = _Stops(paths.log, start.run)
 
     def fenced(provider: CloudProvider) -> CloudProvider:
-        rented = cast("RentingProvider", provider)
-        own.append(FencedProvider(rented, fence, copier.copy, start.machine, stops, lease))
+        own.append(FencedProvider(provider, fence, copier.copy, start.machine, stops, lease))
         return own[-1]
 
     stop = threading.Event()
@@ -280,7 +277,7 @@ class StandbyKeeper:
         home, run = self._settings.home, self._start.run
         spec = restored(state.began.spec, home)
         # The standby gets a provider of its own: the run's provider belongs to the run's thread.
-        target = RunnerMachine(machine, cast("TakesCommands", provider_of(self._settings, spec)), self._note)
+        target = RunnerMachine(machine, provider_of(self._settings, spec), self._note)
         with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
             copy = Path(scratch) / "home"
             copy_home(self._settings, run, JOB, copy)

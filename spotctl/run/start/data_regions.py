@@ -10,7 +10,7 @@ from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.agent.data.blobs.bucket import StoreRefused
 from spotctl.agent.data.blobs.identity import StoreIdentity
 from spotctl.agent.data.sets import SetLocation
-from spotctl.clouds.parts import bucket_region_of
+from spotctl.clouds.wiring import bucket_region_of
 from spotctl.files.job.data_places import bucket_at, bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.values import JobPlan

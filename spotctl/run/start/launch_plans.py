@@ -2,7 +2,7 @@
 its log. All go one way, and differ only in the facts."""
 
 from collections.abc import Collection, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -10,7 +10,6 @@ from bidbrain.eviction.hazard import family_of
 from pricing_data.freshness import CloudPrices, freshness_of
 from pricing_data.market import Market
 from pricing_data.units import HOUR, parse_duration, parse_time
-from spotctl.clouds.capabilities import Closes, StatesQuotas
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import restored
 from spotctl.files.job.spec import JobSpec, check_planned_together
@@ -154,10 +153,6 @@ def ask_quotas(markets: Collection[Market], settings: Settings) -> None:
     places = groupby(sorted(markets, key=str), key=lambda market: (market.cloud, market.region))
     for (cloud, region), there in places:
         provider = cloud_provider(settings, [cloud], [region])
-        if not isinstance(provider, StatesQuotas):
-            continue
-        end = closing(provider) if isinstance(provider, Closes) else nullcontext()
-        with end, suppress(SpotctlError):
-            account_quotas.keep(
-                settings, provider.quotas(region, {market.instance_type for market in there}), wall_us()
-            )
+        with closing(provider), suppress(SpotctlError):
+            if stated := provider.quotas(region, {market.instance_type for market in there}):
+                account_quotas.keep(settings, stated, wall_us())

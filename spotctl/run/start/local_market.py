@@ -100,7 +100,7 @@ def _is_used(settings: Settings, job: str = "") -> bool:
 
 def market_now(specs: Sequence[JobSpec], settings: Settings) -> int | None:
     """The local market's time while jobs run on it; None if the next launch starts the market again."""
-    from spotctl.clouds.base import MachineState
+    from spotctl.clouds.provider import MachineState
 
     if not all(spec.is_local for spec in specs):
         return None

@@ -18,8 +18,7 @@ from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.units import parse_amount
 from spotctl.agent.data.blobs.identity import StoreIdentity
-from spotctl.clouds.base import CloudProvider
-from spotctl.clouds.capabilities import Closes
+from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import library, price_store, provider_of
 from spotctl.files.job.checks import launch_problems
 from spotctl.files.job.reader import restored, written
@@ -274,7 +273,7 @@ def _conduct(
         rules = replace(rules, quotas=lambda state: watch(state, may_grow=may_grow()))
     say = partial(observer.on_remark, spec.name)
     with (
-        _connections(environment.provider),
+        closing(environment.provider),
         closing(workload_of(spec, environment, plan)) as workload,
         _fresh_prices(environment, plan, settings),
         closing(RegionalCopies(spec, environment.installation, environment.identity, say)) as copies,
@@ -297,11 +296,6 @@ def _conduct(
         shutil.rmtree(began.folder, ignore_errors=True)
     observer.on_end(spec, runner.state, ended)
     return runner.state, ended
-
-
-def _connections(provider: CloudProvider) -> AbstractContextManager[object]:
-    """Ends the provider's connections to its cloud and to machines when the block is left."""
-    return closing(provider) if isinstance(provider, Closes) else nullcontext()
 
 
 def _fresh_prices(

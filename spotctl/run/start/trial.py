@@ -3,7 +3,7 @@ cloud still lists afterwards."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -11,16 +11,14 @@ from pricing_data.catalog import InstanceType
 from pricing_data.library import Library, Selection
 from pricing_data.market import LINUX
 from pricing_data.units import MINUTE
-from spotctl.clouds.api_calls import as_far_as_listed
-from spotctl.clouds.base import CloudProvider, Resource
-from spotctl.clouds.capabilities import Closes
-from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
+from spotctl.clouds.errors import ProviderError, as_far_as_listed
+from spotctl.clouds.provider import CloudProvider, Resource
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import StopRequested
 from spotctl.log.outcomes import NO_CAPACITY
@@ -108,7 +106,7 @@ def left_in_cloud(spec: JobSpec, run: str, settings: Settings) -> tuple[Resource
     """
     tags = {INSTALLATION_TAG: installation_id(settings.home), RUN_TAG: run}
     provider = provider_of(settings, spec)
-    with closing(provider) if isinstance(provider, Closes) else nullcontext():
+    with closing(provider):
         return left_under(provider, tags)
 
 

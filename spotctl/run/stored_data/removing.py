@@ -25,10 +25,10 @@ from spotctl.agent.data.blobs.locations import place_of
 from spotctl.agent.data.blobs.objects import write
 from spotctl.agent.data.sets import CONNECTIONS, FILES, FOLDER, SETS, WHOLE, DataSet, SetLocation, read_whole
 from spotctl.agent.files import exclusive, replace_json
-from spotctl.clouds.installation import installation_id
 from spotctl.files.job.data_places import copy_in
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import installation_id
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.statuses import read_log

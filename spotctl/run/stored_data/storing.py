@@ -20,11 +20,11 @@ from spotctl.agent.data.blobs.objects import write
 from spotctl.agent.data.sets import CONNECTIONS, FILES, DataSet, SetLocation, describe, gigabytes
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import replace_json
-from spotctl.clouds.installation import installation_id
 from spotctl.files.job.data_places import bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, Interrupted
+from spotctl.home.installation import installation_id
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.environment import LAUNCHER

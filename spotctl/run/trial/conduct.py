@@ -15,20 +15,19 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import PricingDataError
 from pricing_data.library import Library
 from pricing_data.units import counted
-from spotctl.clouds.capabilities import AllowsTrials, RentingProvider
-from spotctl.clouds.installation import RUN_TAG
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.cloud import cloud_of
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.installation import RUN_TAG
 from spotctl.run.start.trial import CAP_USD, fitting_types, known_types, left_under
 from spotctl.run.trial import jobs
 from spotctl.run.trial.machines import BareMachines, check_account, check_orders
@@ -72,7 +71,6 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
                 report(result)
     finally:
         _end(machines)
-    assert isinstance(kit.provider, AllowsTrials)
     packages = ("spotctl", *cloud_of(kit.cloud).packages.needed)
     return TrialRecord(
         cloud=kit.cloud,
@@ -150,13 +148,12 @@ def open_kit(
         raise BadRequest("a full trial is in one region: --region NAME")
     kinds = _kinds(cloud, region, types, known, settings)
     provider = cloud_provider(settings, [cloud], [region])
-    if not isinstance(provider, AllowsTrials):
+    if not provider.endpoint:
         raise BadRequest(
             f"{cloud} does not say how its orders are checked and its machines evicted; try it without --full"
         )
     every = tuple(known_types(cloud, [region], known))
-    rented = cast("RentingProvider", provider)
-    return Kit(cloud, region, settings, known, rented, kinds, every, bucket, identity, cap_usd=CAP_USD)
+    return Kit(cloud, region, settings, known, provider, kinds, every, bucket, identity, cap_usd=CAP_USD)
 
 
 def _kinds(

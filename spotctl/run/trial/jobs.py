@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from pricing_data.units import SECOND, counted
-from spotctl.clouds.capabilities import AllowsTrials
 from spotctl.home.paths import Paths
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.statuses import latest_run
@@ -85,7 +84,6 @@ def kill_launcher(kit: Kit) -> Iterator[StepResult]:
 def evict(kit: Kit) -> Iterator[StepResult]:
     """The cloud's simulator evicts a working machine; with a bucket, the next one continues from a checkpoint there."""
     provider = kit.provider
-    assert isinstance(provider, AllowsTrials)
     place = f"{kit.bucket.rstrip('/')}/{kit.bare_run}/checkpoint/"
     checkpoint = f"checkpoint: {{path: {place}, every: 2s}}\n" if kit.bucket else ""
     save, check = (_SAVE, _RESTORED) if kit.bucket else ("true", "true")

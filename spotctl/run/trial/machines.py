@@ -11,14 +11,14 @@ from typing import TypeVar
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import CloudError, PricingDataError
 from pricing_data.units import MINUTE, SECOND, counted
-from spotctl.clouds.base import Machine, MachineRequest, MachineState
-from spotctl.clouds.capabilities import AllowsTrials, MachineSupplies
+from spotctl.clouds.doctor import Level
 from spotctl.clouds.errors import NoCapacity, NotFound, Throttled, TokenTaken, Unanswered
-from spotctl.clouds.findings import Level
-from spotctl.clouds.installation import INTENT_TAG
-from spotctl.clouds.parts import doctor_of
+from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.provider import Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.ssh import host_key_of
+from spotctl.clouds.wiring import doctor_of
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.installation import INTENT_TAG
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.trial.record import HOUR_SECONDS, PASSED, Kit, StepResult, StepSkipped, TrialFailed
 
@@ -133,7 +133,6 @@ class BareMachines:
     def _all_answer(self) -> bool:
         for rented in self._rented:
             provider = self._kit.provider
-            assert isinstance(provider, AllowsTrials)
             if self._is_gone(rented.machine):
                 raise TrialFailed(f"the {rented.request.market.instance_type} ended before its agent answered")
             with suppress(Throttled, Unanswered, NotFound):
@@ -204,7 +203,6 @@ def check_account(kit: Kit) -> Iterator[StepResult]:
 
 def check_orders(kit: Kit) -> Iterator[StepResult]:
     """An order of the smallest type of each family, as far as the cloud checks it without buying."""
-    assert isinstance(kit.provider, AllowsTrials)
     accepted: dict[str, str] = {}
     absent: list[str] = []
     unusable: list[str] = []

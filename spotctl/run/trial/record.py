@@ -14,9 +14,9 @@ from pricing_data.catalog import InstanceType
 from pricing_data.library import Library, Selection
 from pricing_data.market import LINUX, Market
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.clouds.capabilities import RentingProvider
-from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG, installation_id
+from spotctl.clouds.provider import CloudProvider
 from spotctl.home.config import Settings
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 
 FORMAT = 1
 
@@ -141,7 +141,7 @@ class Kit:
     region: str
     settings: Settings
     known: Library
-    provider: RentingProvider
+    provider: CloudProvider
     kinds: tuple[InstanceType, ...]
     types: tuple[InstanceType, ...]
     bucket: str = ""

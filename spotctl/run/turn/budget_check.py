@@ -20,7 +20,7 @@ from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, counted, usd_text
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
 from spotctl.home.errors import SpotctlError
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff

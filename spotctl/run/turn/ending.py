@@ -17,8 +17,8 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.data.patience import PATIENCE_SECONDS
 from spotctl.agent.errors import AgentError, TransferFailed
-from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.provider import Resource
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.events import StopRequested

@@ -12,14 +12,22 @@ from typing import TypeVar
 
 import stamina
 
-from spotctl.clouds.api_calls import as_far_as_listed
-from spotctl.clouds.base import Machine, MachineRequest, MachineState, Resource
-from spotctl.clouds.capabilities import Prepares
-from spotctl.clouds.error_actions import ErrorAction, action_for, unknown_code
-from spotctl.clouds.errors import NotFound, NotPermitted, NotSent, PartlyListed, ProviderError, Unanswered, Unusable
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
-from spotctl.clouds.link import with_status
+from spotctl.clouds.errors import (
+    ErrorAction,
+    NotFound,
+    NotPermitted,
+    NotSent,
+    PartlyListed,
+    ProviderError,
+    Unanswered,
+    Unusable,
+    action_for,
+    as_far_as_listed,
+    unknown_code,
+)
+from spotctl.clouds.provider import Machine, MachineRequest, MachineState, Resource
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.log import events as ev
 from spotctl.log.budget import LISTING_DELAY
 from spotctl.log.events import Event, Intended
@@ -207,11 +215,11 @@ class Executor:
 
     def _with_status(self, machine: Machine) -> Machine:
         """The machine with its agent's status. A running machine without an agent is prepared."""
-        seen, provider = with_status(self._provider, machine, self._unheard), self._provider
+        provider = self._provider
+        seen = provider.with_status(machine, self._unheard)
         if self._kept is not None and seen.state in (MachineState.RUNNING, MachineState.LEAVING):
             self._kept.fetch(provider, machine.id)
-        running = machine.state is MachineState.RUNNING and self._journal.state.stopping is None
-        if running and isinstance(provider, Prepares):
+        if machine.state is MachineState.RUNNING and self._journal.state.stopping is None:
             supplies = self._workload.supplies()
             # Tunnels end with the launcher that opened them, so those of an earlier launcher are opened again.
             if seen.state is MachineState.STARTING or supplies.reach:

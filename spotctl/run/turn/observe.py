@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
-from spotctl.clouds.base import EndReason, Machine, MachineState
-from spotctl.clouds.installation import INTENT_TAG
+from spotctl.clouds.provider import EndReason, Machine, MachineState
+from spotctl.home.installation import INTENT_TAG
 from spotctl.log import events as ev
 from spotctl.log.budget import LISTING_DELAY
 from spotctl.log.events import Event

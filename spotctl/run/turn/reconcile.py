@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from pricing_data.market import Market
 from pricing_data.units import HOUR
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
 from spotctl.log.events import RenewIntended, ReturnIntended
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 

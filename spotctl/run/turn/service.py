@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from bidbrain.strategies.base import Strategy
 from pricing_data.units import MINUTE
-from spotctl.clouds.base import Machine
 from spotctl.clouds.errors import LoginNeeded, NotPermitted, ProviderError
+from spotctl.clouds.provider import Machine
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff

@@ -11,13 +11,13 @@ from typing import Any
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, counted
 from spotctl.agent.checkpoints.stored import StoredCheckpoints, forget_ended, have_ended, note_finished
-from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
+from spotctl.agent.container.payload import CheckpointPolicy, NodeTask, Payload
 from spotctl.agent.container.podman import NO_CONTAINER
 from spotctl.agent.errors import AgentError, BadCheckpoint
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
-from spotctl.clouds.base import Machine, Payload
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotPermitted, ProviderError
+from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.provider import Machine
 from spotctl.files.job.data_places import copies_near
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable

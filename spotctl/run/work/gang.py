@@ -16,7 +16,7 @@ from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR, counted
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
-from spotctl.clouds.base import Machine, MachineState
+from spotctl.clouds.provider import Machine, MachineState
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.log import events as ev

@@ -20,10 +20,10 @@ from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob,
 from agileml.runtime.folders import NotPrivate, require_private
 from agileml.runtime.rendezvous import FolderRendezvous
 from spotctl.agent.files import replace_json
-from spotctl.clouds.installation import read_or_create
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import read_or_create
 
 _KEPT = "kept"
 """The blob that is written last: the training, the machines and the last clock, and the folder of the other blobs."""

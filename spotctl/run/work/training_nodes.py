@@ -21,7 +21,7 @@ from agileml.pipeline.run.training import PipelinePlan
 from agileml.runtime.prepared_job import isolated
 from agileml.transport import TcpAddress
 from spotctl.agent.files import Watched, replace_json
-from spotctl.clouds.capabilities import ReverseTunnel
+from spotctl.clouds.link import ReverseTunnel
 from spotctl.files.job.programs import Parallel
 from spotctl.files.model_files import load_profiles
 from spotctl.planning.parallel import as_trained, profile_of, samples_of

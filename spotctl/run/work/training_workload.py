@@ -23,14 +23,14 @@ from agileml.runtime.prepared_job import PreparedJob, RunnableJob, isolated_shap
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.units import SECOND
-from spotctl.agent.container.payload import NodeTask
+from spotctl.agent.container.payload import NodeTask, Payload
 from spotctl.agent.container.podman import NO_CONTAINER
 from spotctl.agent.container.processes import after_setup
 from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError, TransferFailed
-from spotctl.clouds.base import Machine, MachineState, Payload
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
+from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.provider import Machine, MachineState
 from spotctl.files.job.data_places import copies_near
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec, data_variable

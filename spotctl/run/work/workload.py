@@ -13,14 +13,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.podman import NO_CONTAINER, Container
 from spotctl.agent.data.blobs.identity import StoreIdentity
 from spotctl.agent.data.patience import patiently
 from spotctl.agent.data.transfer import local_copy
 from spotctl.agent.errors import AgentError
 from spotctl.agent.layout import PYTHON_VARIABLE
-from spotctl.clouds.base import Machine, Payload
-from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.provider import Machine
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.log.events import Event, Progressed, RentIntended

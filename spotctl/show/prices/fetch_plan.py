@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pricing_data.sources.base import Effort, disk_megabytes, effort, minutes
 from pricing_data.units import counted
-from spotctl.clouds.parts import prices_of
+from spotctl.clouds.wiring import prices_of
 from spotctl.show.layout import plain_table
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from types import TracebackType
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from spotctl.clouds.base import CloudProvider
 from spotctl.clouds.errors import NotFound, ProviderError
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
+from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored

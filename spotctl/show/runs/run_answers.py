@@ -12,7 +12,7 @@ from spotctl.show.columns import Column
 from spotctl.show.plans.plan_answers import CLUSTER
 
 if TYPE_CHECKING:
-    from spotctl.clouds.base import Resource
+    from spotctl.clouds.provider import Resource
     from spotctl.log.salvage import Salvaged
     from spotctl.run.machine_output import OutputLine
     from spotctl.run.remote import CommandResult

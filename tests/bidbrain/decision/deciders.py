@@ -10,7 +10,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
 from spotctl.planning.facts import OVERHEADS
 from tests.spotctl.planning.worlds import CENT, NOW, offer
 

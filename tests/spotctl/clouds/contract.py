@@ -12,20 +12,10 @@ import pytest
 from pricing_data.errors import OutsideHistory
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.clouds.base import (
-    CloudProvider,
-    EndReason,
-    Machine,
-    MachineLink,
-    MachineNotice,
-    MachineRequest,
-    MachineState,
-    Payload,
-    Resource,
-)
-from spotctl.clouds.capabilities import MachineSupplies, Prepares
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
-from spotctl.clouds.link import with_status
+from spotctl.clouds.link import MachineLink, MachineNotice, MachineSupplies
+from spotctl.clouds.provider import CloudProvider, EndReason, Machine, MachineRequest, MachineState, Resource
 from spotctl.home.errors import BadRequest
 
 LONG = 1000 * HOUR
@@ -61,12 +51,10 @@ class Setting:
 
     def link(self, machine: Machine) -> MachineLink:
         """The link to a machine, once its agent answers."""
-        if isinstance(self.provider, Prepares):
-            self.eventually(lambda: self._prepared(machine))
+        self.eventually(lambda: self._prepared(machine))
         return self.provider.link(machine.id)
 
     def _prepared(self, machine: Machine) -> bool:
-        assert isinstance(self.provider, Prepares)
         try:
             self.provider.link(machine.id).status()
         except Unanswered:
@@ -267,7 +255,7 @@ class LinkContract:
         link.assign(setting.payload)
         link.assign(replace(setting.payload, command=("/bin/false",)))
         assert link.status().work == setting.payload.name
-        assert with_status(setting.provider, setting.machine(machine.id)).work == setting.payload.name
+        assert setting.provider.with_status(setting.machine(machine.id)).work == setting.payload.name
 
     @_ON_ONE_CLOUD
     def test_a_renewed_lease_ends_later(self, setting: Setting) -> None:
@@ -339,12 +327,12 @@ class LinkContract:
         link.notify("evict", until, "test")
         link.notify("evict", until, "test")
         assert link.notices() == (MachineNotice("hint", until, "test"), MachineNotice("evict", until, "test"))
-        told = with_status(setting.provider, setting.machine(machine.id))
+        told = setting.provider.with_status(setting.machine(machine.id))
         assert (told.state, told.warned_until) == (MachineState.LEAVING, until)
 
     @_ON_ONE_CLOUD
     def test_a_machine_without_a_notice_is_not_warned(self, setting: Setting) -> None:
         (machine,) = setting.provider.create(setting.request("t1", machines=1))
         assert setting.link(machine).notices() == ()
-        told = with_status(setting.provider, setting.machine(machine.id))
+        told = setting.provider.with_status(setting.machine(machine.id))
         assert (told.state, told.warned_until) == (MachineState.RUNNING, None)

@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import SECOND
-from spotctl.clouds.api_calls import check_settings, same_request
-from spotctl.clouds.base import (
+from spotctl.agent.container.payload import Payload
+from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
+from spotctl.clouds.link import ExecResult, MachineNotice, MachineStatus
+from spotctl.clouds.local.machine_file import FAILED, PlannedEnd, ReplayedEnd, end_of, warning
+from spotctl.clouds.local.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.provider import (
+    CloudProvider,
     EndReason,
-    ExecResult,
     Machine,
-    MachineNotice,
     MachineRequest,
     MachineState,
-    MachineStatus,
-    Payload,
     Resource,
+    check_settings,
+    same_request,
 )
-from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
-from spotctl.clouds.machine_end import FAILED, PlannedEnd, ReplayedEnd, end_of, warning
-from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
 from spotctl.home.errors import SpotctlError
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class FakeLink:
 
 
 @dataclass(slots=True)
-class FakeProvider:
+class FakeProvider(CloudProvider):
     """See the module. `most_machines` is the quota of machines at once."""
 
     market: Replayed

@@ -23,8 +23,10 @@ from typing import Any
 import spotctl.agent
 import spotctl.clouds.link
 import spotctl.clouds.local
-from spotctl.clouds.base import EndReason, MachineLink, MachineRequest, MachineState, Payload
+from spotctl.agent.container.payload import Payload
+from spotctl.clouds.link import MachineLink
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
+from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.waiting import eventually

@@ -9,8 +9,9 @@ import numpy as np
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, parse_time
-from spotctl.clouds.base import MachineRequest, Payload
-from spotctl.clouds.replayed import Replayed
+from spotctl.agent.container.payload import Payload
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import MachineRequest
 
 BEGIN = parse_time("2024-03-01T00:00:00Z")
 CALM = Market.parse("local/here/here-a/small")

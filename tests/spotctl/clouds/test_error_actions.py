@@ -9,8 +9,8 @@ import pytest
 from pricing_data.errors import CloudError, NoAnswer, RequestRejected
 from spotctl.clouds.aws import refusals as aws
 from spotctl.clouds.azure import refusals as azure
-from spotctl.clouds.error_actions import ErrorAction, action_for, unknown_code
 from spotctl.clouds.errors import (
+    ErrorAction,
     LoginNeeded,
     NoCapacity,
     NotFound,
@@ -24,6 +24,8 @@ from spotctl.clouds.errors import (
     Unanswered,
     UnknownRefusal,
     Unusable,
+    action_for,
+    unknown_code,
 )
 from spotctl.clouds.gcp import refusals as gcp
 from spotctl.clouds.remote.ssh import HostKeyDiffers, StepFailed

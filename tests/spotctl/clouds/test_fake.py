@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.clouds.base import EndReason, MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
-from spotctl.clouds.link import with_status
-from spotctl.clouds.replayed import Warnings
+from spotctl.clouds.local.replayed import Warnings
+from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.contract import LinkContract, ProviderContract, Setting
@@ -143,7 +142,7 @@ def test_the_market_warns_and_evicts(fake: FakeProvider) -> None:
     fake.advance(28 * 60 - 1)
     assert {one.state for one in fake.list({})} == {MachineState.RUNNING}
     fake.advance(1)
-    told = {(one.state, one.warned_until) for one in (with_status(fake, machine) for machine in fake.list({}))}
+    told = {(one.state, one.warned_until) for one in (fake.with_status(machine) for machine in fake.list({}))}
     assert told == {(MachineState.LEAVING, markets.PEAK_AT)}
     fake.advance(3600)
     assert {(one.ended, one.end_reason) for one in fake.list({})} == {(markets.PEAK_AT, EndReason.EVICTED)}

@@ -14,12 +14,12 @@ import pytest
 
 from pricing_data.units import HOUR
 from spotctl.clouds import link as links
-from spotctl.clouds.base import ExecResult, MachineRequest, MachineState
 from spotctl.clouds.errors import NotFound, NotPermitted, Throttled, Unanswered
-from spotctl.clouds.installation import installation_id
-from spotctl.clouds.link import AgentLink, link_key, link_secret, with_status
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.link import AgentLink, ExecResult, link_key, link_secret
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import installation_id
 from tests.spotctl.agent.agents import SECRET, Agent, python
 from tests.spotctl.clouds.fake import FakeLink, FakeProvider
 from tests.spotctl.run.worlds import MARKETS, PRICES, START
@@ -157,4 +157,4 @@ def test_a_machine_whose_cloud_is_asked_too_often_counts_as_starting() -> None:
 
     cloud = Busy(Replayed.of(PRICES.values()), START)
     (machine,) = cloud.create(MachineRequest("t", MARKETS[0], 1, None, START + HOUR))
-    assert with_status(cloud, machine).state is MachineState.STARTING
+    assert cloud.with_status(machine).state is MachineState.STARTING

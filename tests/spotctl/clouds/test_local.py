@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
+from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.processes import MARK
-from spotctl.clouds.base import EndReason, Machine, MachineNotice, MachineRequest, MachineState, Payload
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, QuotaReached
-from spotctl.clouds.link import with_status
+from spotctl.clouds.link import MachineNotice
 from spotctl.clouds.local.folders import AllocationFolders
 from spotctl.clouds.local.processes import TAGS_VARIABLE, is_alive
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings, MarketBusy
+from spotctl.clouds.provider import EndReason, Machine, MachineRequest, MachineState
 from spotctl.home.errors import BadSettings
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.contract import LinkContract, ProviderContract, Setting
@@ -78,7 +79,7 @@ def in_time(root: Path, act: Callable[[LocalProvider, Path], bool], **settings: 
 def told(provider: LocalProvider, machine: str) -> tuple[MachineState, int | None]:
     """What a machine's agent says of its state."""
     listed = next(one for one in provider.list({}) if one.id == machine)
-    complete = with_status(provider, listed)
+    complete = provider.with_status(listed)
     return complete.state, complete.warned_until
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent.container.processes import kill
-from spotctl.clouds.base import EndReason, MachineState
+from spotctl.clouds.provider import EndReason, MachineState
 from tests.spotctl.clouds.killed import ORDER, begun, provider
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.waiting import eventually

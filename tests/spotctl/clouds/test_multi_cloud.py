@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR
-from spotctl.clouds.base import Machine, MachineRequest, Resource
 from spotctl.clouds.errors import NotPermitted, PartlyListed, ProviderError, Unanswered
-from spotctl.clouds.multi_cloud import SeveralClouds
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import Machine, MachineRequest, Resource
+from spotctl.clouds.wiring import SeveralClouds
 from tests.spotctl.clouds.fake import FakeProvider, Refusal
 from tests.spotctl.run.worlds import MARKETS, PRICES, START
 

@@ -8,7 +8,7 @@ from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR
-from spotctl.clouds.price_book import READ_AGAIN_SECONDS, PriceBook
+from spotctl.clouds.remote.prices import READ_AGAIN_SECONDS, PriceBook
 from tests.spotctl.run.worlds import MARKETS, PRICES, START
 
 if TYPE_CHECKING:

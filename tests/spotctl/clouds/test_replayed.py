@@ -16,10 +16,10 @@ from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.base import EndReason
 from spotctl.clouds.errors import NoCapacity
-from spotctl.clouds.machine_end import EVICTED, LEASE_ENDED, RETURNED, PlannedEnd, ReplayedEnd, end_of
-from spotctl.clouds.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.local.machine_file import EVICTED, LEASE_ENDED, RETURNED, PlannedEnd, ReplayedEnd, end_of
+from spotctl.clouds.local.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.provider import EndReason
 from spotctl.home.errors import BadSettings
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.fake import FakeProvider

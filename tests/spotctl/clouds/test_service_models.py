@@ -21,9 +21,9 @@ from spotctl.agent.data.blobs.s3 import S3Bucket
 from spotctl.agent.lease.self_deletion import METADATA_HOST
 from spotctl.clouds.azure import self_deletion as azure
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.gcp import permissions as gcp_permissions, self_deletion as gcp
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.clouds.provider import MachineRequest
+from spotctl.home.installation import INSTALLATION_TAG
 from tests.cloud.aws_reservations import CapacityReservation
 from tests.cloud.azure_models import check_version
 from tests.servers.aws import action_of, arguments_of

@@ -11,13 +11,12 @@ import pytest
 
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import MINUTE, NANOS_PER_DOLLAR
-from spotctl.clouds.base import CloudProvider, MachineRequest
-from spotctl.clouds.capabilities import AllowsTrials, Closes
 from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.provider import CloudProvider, MachineRequest
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home import config
 from spotctl.home.errors import SpotctlError
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import wall_us
 from tests.cloud.api import ApiServer
 from tests.cloud.aws import AwsServer
@@ -43,8 +42,7 @@ class Account:
     order: MachineRequest
 
     @property
-    def trials(self) -> AllowsTrials:
-        assert isinstance(self.provider, AllowsTrials)
+    def trials(self) -> CloudProvider:
         return self.provider
 
 
@@ -58,7 +56,6 @@ def account(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         market = Market(cloud.name, cloud.region, ZONES[cloud.name], cloud.type)
         order = MachineRequest("t1", market, 1, NANOS_PER_DOLLAR, wall_us() + 15 * MINUTE, TAGS)
         yield Account(cloud, provider, order)
-        assert isinstance(provider, Closes)
         provider.close()
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from spotctl.clouds.base import MachineLink, MachineRequest
-from spotctl.clouds.capabilities import Invocation, MachineSupplies
 from spotctl.clouds.errors import NotFound
+from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
+from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.home.wall_clock import wall_us
 

@@ -14,8 +14,8 @@ import pytest
 
 from pricing_data.market import Market
 from pricing_data.units import parse_time
-from spotctl.clouds.base import MachineRequest
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.wiring import local_provider
 from spotctl.files.job.programs import Command, Elastic, Parallel
 from spotctl.files.job.reader import loads, restored, written

@@ -12,7 +12,7 @@ from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, NANOS_PER_DOLLAR
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.reader import loads
 from spotctl.files.job.resources import Resources

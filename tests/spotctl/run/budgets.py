@@ -24,9 +24,9 @@ from bidbrain.strategies.standard import AlwaysOnDemand, Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.clouds.base import EndReason, Machine
 from spotctl.clouds.errors import NoCapacity, Throttled
-from spotctl.clouds.replayed import Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed, Warnings
+from spotctl.clouds.provider import EndReason, Machine
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
 from spotctl.run.turn.ending import RunLimits

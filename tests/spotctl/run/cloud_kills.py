@@ -34,9 +34,10 @@ from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE, NANOS_PER_DOLLAR
-from spotctl.clouds.base import Machine, MachineLink, Payload
-from spotctl.clouds.capabilities import RentingProvider
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.errors import Unanswered
+from spotctl.clouds.link import MachineLink
+from spotctl.clouds.provider import CloudProvider, Machine
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.log.budget import Tariff
@@ -74,7 +75,7 @@ class Cloud:
 
     server: ApiServer
     market: Market
-    provider: Callable[[], RentingProvider]
+    provider: Callable[[], CloudProvider]
 
 
 @contextmanager

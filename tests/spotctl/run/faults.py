@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pricing_data.units import MINUTE
-from spotctl.clouds.base import Machine, MachineRequest
 from spotctl.clouds.errors import PartlyListed, Unanswered
+from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
 from spotctl.run.turn.execute import Journal

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from bidbrain.decision.decider import Decider
-from spotctl.clouds.base import Machine, MachineState
+from spotctl.clouds.provider import Machine, MachineState
 from spotctl.files.job.programs import Checkpoint, Command
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, LocalMarket, Range

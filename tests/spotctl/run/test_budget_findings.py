@@ -15,7 +15,7 @@ from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads
 from pricing_data.units import MINUTE, NANO_SECONDS_PER_DOLLAR
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET, DONE

@@ -11,8 +11,8 @@ from bidbrain.billing import rule_of_cloud
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation, described as strategy_described
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
-from spotctl.clouds.capabilities import Holdings
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import Holdings
 from spotctl.log import budget, events as ev
 from spotctl.log.outcomes import BUDGET, DONE
 from spotctl.run.turn.budget_check import BudgetCheck, described

@@ -16,7 +16,7 @@ from spotctl.agent.data.blobs import http
 from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.cli.runs import launches
 from spotctl.cli.runs.launches import say_which_data_is_far
-from spotctl.clouds.parts import bucket_region_of
+from spotctl.clouds.wiring import bucket_region_of
 from spotctl.files.job.reader import load
 from spotctl.home.cloud import rented_clouds
 from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets

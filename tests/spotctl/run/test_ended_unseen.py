@@ -15,7 +15,7 @@ from pricing_data.units import HOUR
 from spotctl.agent.checkpoints.stored import note_ended
 from spotctl.agent.container.payload import NodeTask
 from spotctl.agent.data.blobs.identity import MACHINE
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.planning.facts import OVERHEADS
 from spotctl.run.work import command_workload
 from tests.servers.loopback import serving

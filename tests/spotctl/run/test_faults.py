@@ -9,8 +9,8 @@ import pytest
 import stamina
 
 from pricing_data.units import HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
 from spotctl.log import budget, events as ev
 from spotctl.log.outcomes import NOT_PERMITTED

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.base import Machine, MachineState
+from spotctl.clouds.provider import Machine, MachineState
 from spotctl.log import events as ev
 from spotctl.log.events import Event
 from spotctl.log.folding import fold

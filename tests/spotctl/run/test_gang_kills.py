@@ -16,8 +16,8 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR
-from spotctl.clouds.base import Machine, MachineState
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import Machine, MachineState
 from spotctl.files.job.programs import Command
 from spotctl.files.job.resources import Reliable, Resources
 from spotctl.files.job.spec import JobSpec, LocalMarket, Range

@@ -8,7 +8,7 @@ import pytest
 
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import LoginNeeded
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
 from spotctl.log import events as ev
 from tests.spotctl.clouds.fake import Call, Refusal
 from tests.spotctl.run.faults import clean, provider_prices

@@ -10,8 +10,6 @@ import pytest
 
 from bidbrain.strategies.base import Rent
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.base import EndReason, Machine, MachineRequest, MachineState
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import (
     NoCapacity,
     NotFound,
@@ -22,9 +20,11 @@ from spotctl.clouds.errors import (
     UnknownRefusal,
     Unusable,
 )
-from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import EndReason, Machine, MachineRequest, MachineState
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG
 from spotctl.log import budget, events as ev
 from spotctl.run.turn.execute import Executor, Journal
 from spotctl.run.turn.reconcile import Renew

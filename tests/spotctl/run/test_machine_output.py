@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import parse_time
+from spotctl.agent.container.payload import Payload
 from spotctl.agent.link.output import parse_times
-from spotctl.clouds.base import MachineRequest, Payload
 from spotctl.clouds.errors import NotFound, Unanswered
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import MachineRequest
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.home.paths import KEPT_DAYS, Paths
@@ -22,6 +24,7 @@ from spotctl.log.store import EventLog
 from spotctl.run import machine_output
 from spotctl.run.machine_output import KeptOutput, OutputLine, delete_old, output_lines
 from tests.spotctl.approvals import Approved
+from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.run.worlds import MARKETS, START, life
 
@@ -55,9 +58,9 @@ def printed(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
             so_far[machine] = so_far.get(machine, b"") + answers[machine].pop(0)
         return so_far.get(machine, b"")[after:]
 
-    monkeypatch.setattr(machine_output, "printed", output)
-    monkeypatch.setattr(machine_output, "printed_at", lambda *_: b"")
-    monkeypatch.setattr(machine_output, "provider_of", lambda *_: None)
+    monkeypatch.setattr(FakeProvider, "output", output)
+    monkeypatch.setattr(FakeProvider, "output_times", lambda *_: b"")
+    monkeypatch.setattr(machine_output, "provider_of", lambda *_: FakeProvider(Replayed.of(()), 0))
     monkeypatch.setattr(machine_output, "FOLLOW_SECONDS", 0.0)
     return answers
 
@@ -76,7 +79,7 @@ def test_machines_that_are_gone_are_asked_for_once_and_those_that_boot_again(
         return b"hello\n" if after == 0 else b""
 
     assert not printed
-    monkeypatch.setattr(machine_output, "printed", output)
+    monkeypatch.setattr(FakeProvider, "output", output)
     launched(tmp_path, "gone", "boots")
     with EventLog(Paths(tmp_path).log) as log:
         log.append("far-1", 0, ev.MachineEnded("gone", 1, "evicted"))

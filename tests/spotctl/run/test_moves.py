@@ -15,8 +15,8 @@ from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
-from spotctl.clouds.base import MachineState
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import MachineState
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.ledger.rows import ChargeKind, micro_dollars

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.planning.values import JobPlan
 from spotctl.run.turn.live_strategy import terms_of
 from tests.spotctl.clouds.fake import FakeProvider

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.base import Resource
-from spotctl.clouds.installation import RUN_TAG
+from spotctl.clouds.provider import Resource
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
+from spotctl.home.installation import RUN_TAG
 from spotctl.home.paths import Paths
 from spotctl.log import events as ev
 from spotctl.log.store import EventLog

@@ -9,9 +9,9 @@ import pytest
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.base import Machine, MachineRequest
 from spotctl.clouds.errors import NotFound, PartlyListed, QuotaReached, Unanswered
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.log import events as ev
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.observe import hidden

@@ -15,7 +15,7 @@ from bidbrain.strategies.standard import Standard
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.clouds.base import EndReason, Machine
+from spotctl.clouds.provider import EndReason, Machine
 from spotctl.log import events as ev
 from spotctl.log.folding import FIRST_BACK_OFF
 from spotctl.run.turn.budget_check import described

@@ -6,7 +6,7 @@ import pytest
 
 from bidbrain.strategies.base import Decision, Return
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.lease_times import LeaseTimes
+from spotctl.clouds.link import LeaseTimes
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState

@@ -11,8 +11,8 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent, Strategy
 from bidbrain.strategies.standard import AlwaysOnDemand, Standard
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity
+from spotctl.clouds.provider import MachineRequest
 from spotctl.planning.facts import OVERHEADS
 from spotctl.run.turn.reconcile import StrategyTerms
 from tests.spotctl.clouds.fake import Call, Fault, PartialGrant, Refusal

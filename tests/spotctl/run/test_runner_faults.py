@@ -10,9 +10,9 @@ import pytest
 import stamina
 
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.base import Resource
 from spotctl.clouds.errors import NotPermitted, PartlyListed, ProviderError, Throttled, Unanswered
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import Resource
 from spotctl.log import budget, events as ev
 from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import LogFailed

@@ -15,9 +15,9 @@ from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR, MINUTE
-from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, ProviderError, QuotaReached
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.log import events as ev
 from spotctl.planning.facts import OVERHEADS
 from spotctl.run.work import command_workload

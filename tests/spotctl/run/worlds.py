@@ -17,9 +17,10 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, parse_time
-from spotctl.clouds.base import Machine, Payload
-from spotctl.clouds.lease_times import LeaseTimes
-from spotctl.clouds.replayed import Replayed
+from spotctl.agent.container.payload import Payload
+from spotctl.clouds.link import LeaseTimes
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import Machine
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event, RentIntended, RunBegan, RunEnded
 from spotctl.log.log_row import LogRow

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pricing_data.errors import AccessDenied
-from spotctl.clouds.findings import Finding, Level
+from spotctl.clouds.doctor import Finding, Level
 from spotctl.home.config import Settings
 from toycloud.settings import ToySettings
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from spotctl.agent import layout
-from spotctl.clouds.base import ExecResult, Machine, MachineLink, MachineNotice, MachineRequest, MachineStatus, Payload
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.errors import NotFound
+from spotctl.clouds.link import ExecResult, MachineLink, MachineNotice, MachineStatus
+from spotctl.clouds.provider import Machine, MachineRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.units import DAY
-from spotctl.clouds.api_calls import check_settings
-from spotctl.clouds.base import Machine, MachineLink, MachineRequest, Resource
-from spotctl.clouds.capabilities import Invocation, MachineSupplies
 from spotctl.clouds.errors import NotPermitted, Unanswered
+from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
+from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest, Resource, check_settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
 from toycloud.machines import PREFIX, ToyLink, ToyOrder, machine_of, named_as_listed, without_order
@@ -36,8 +35,8 @@ IMAGES = ("wood", "tin")
 PAST, FUTURE = 90 * DAY, 365 * DAY
 
 
-class ToyProvider:
-    """See `CloudProvider`. Its clock began with the first use of its folder, and runs `speed` times as fast as ours."""
+class ToyProvider(CloudProvider):
+    """Its clock began with the first use of its folder, and runs `speed` times as fast as ours."""
 
     name = CLOUD
 
@@ -73,7 +72,7 @@ class ToyProvider:
         return tuple(map(machine_of, self._processes.create(order.tagged(request))))
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        """See `Prepares`. A step that was interrupted is repeated."""
+        """See `CloudProvider`. A step that was interrupted is repeated."""
         job, process = self._job_of(machine.id), _process(machine.id)
         with named_as_listed():
             link = ToyLink(self._processes.link(process), job)
@@ -104,7 +103,6 @@ class ToyProvider:
         return ToyLink(link, job)
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        """See `TakesCommands`."""
         with named_as_listed():
             return self._processes.invocation(_process(machine), command)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pricing_data.sources.base import Effort, SourceNeeds
-from spotctl.clouds.api_calls import with_given
 from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.prices.source import AwsSource
+from spotctl.clouds.errors import with_given
 
 if TYPE_CHECKING:
     from spotctl.home.config import Settings

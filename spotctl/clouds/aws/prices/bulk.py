@@ -9,9 +9,9 @@ import httpx
 from pricing_data.errors import NoAnswer, UnknownResource
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.sources.base import FetchRequest, Rejects
-from spotctl.clouds.api_calls import on_one_line
 from spotctl.clouds.aws.access import AwsSettings
 from spotctl.clouds.aws.prices.records import listed_price
+from spotctl.clouds.errors import on_one_line
 
 _PATH = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
 _STEP = 2000

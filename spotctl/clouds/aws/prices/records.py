@@ -10,15 +10,15 @@ from fractions import Fraction
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from pricing_data.accelerators import driver_of
 from pricing_data.availability import Interruption
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.market import Market, os_of_product
 from pricing_data.units import parse_time, parse_usd
-from spotctl.clouds.accelerators import driver_of
-from spotctl.clouds.api_calls import ApiRecord
 from spotctl.clouds.aws.machine_types import baseline_of
+from spotctl.clouds.errors import ApiRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")

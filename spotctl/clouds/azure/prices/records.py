@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pricing_data.errors import BadInput
-from spotctl.clouds.api_calls import ApiRecord
+from spotctl.clouds.errors import ApiRecord
 
 _NAMES = ("armSkuName", "skuName", "name", "id")
 

@@ -11,8 +11,8 @@ import httpx
 import stamina
 
 from pricing_data.errors import NoAnswer
-from spotctl.clouds.api_calls import first_line
 from spotctl.clouds.azure.access import AzureSettings
+from spotctl.clouds.errors import first_line
 
 API_VERSION = "2023-01-01-preview"
 

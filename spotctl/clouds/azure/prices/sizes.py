@@ -7,9 +7,9 @@ from decimal import Decimal, InvalidOperation
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.units import parse_time
-from spotctl.clouds.api_calls import ApiRecord
 from spotctl.clouds.azure.prices.records import listed, number, text
 from spotctl.clouds.azure.size_names import accelerator_of, spelled
+from spotctl.clouds.errors import ApiRecord
 
 _ARCHITECTURES = {"x64": X86, "Arm64": ARM}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pricing_data.sources.base import Effort, SourceNeeds
-from spotctl.clouds.api_calls import with_given
+from spotctl.clouds.errors import with_given
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.prices.source import GcpSource
 

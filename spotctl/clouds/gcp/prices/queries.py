@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pricing_data.errors import RequestRejected, UnknownResource
-from spotctl.clouds.api_calls import ApiCall
+from spotctl.clouds.errors import ApiCall
 from spotctl.clouds.gcp.prices.history import Unsupported
 from spotctl.clouds.gcp.session import GcpSession, checked_name
 

@@ -8,9 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from spotctl.clouds.bill_focus import RECOGNIZED_BY, is_focus, provider_of
-from spotctl.clouds.bills import BadBill, BadCell, BillLine, Cells, ExportFormat, ProviderBill, moment, normalized
-from spotctl.clouds.parts import bill_clouds, bill_formats, focus_exports
+from spotctl.clouds.bills import (
+    RECOGNIZED_BY,
+    BadBill,
+    BadCell,
+    BillLine,
+    Cells,
+    ExportFormat,
+    ProviderBill,
+    is_focus,
+    moment,
+    normalized,
+    provider_of,
+)
+from spotctl.clouds.wiring import bill_clouds, bill_formats, focus_exports
 from spotctl.home.errors import BadRequest
 
 _SHOWN_COLUMNS = 6

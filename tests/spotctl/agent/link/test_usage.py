@@ -12,7 +12,7 @@ import pytest
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.link import usage
 from spotctl.agent.link.usage import COUNTERS, GpuUse, GpuWatch, Traffic, parsed, traffic
-from spotctl.clouds.base import Machine, MachineState
+from spotctl.clouds.provider import Machine, MachineState
 from spotctl.log import event_json, events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.final_cost import timeline_of

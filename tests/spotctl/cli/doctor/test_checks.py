@@ -15,11 +15,11 @@ from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY
 from spotctl.cli.doctor import checks
-from spotctl.clouds.base import MachineRequest
-from spotctl.clouds.findings import Finding, Level, exit_code
-from spotctl.clouds.installation import INSTALLATION_TAG, installation_id
+from spotctl.clouds.doctor import Finding, Level, exit_code
 from spotctl.clouds.local.provider import LocalProvider
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.config import Settings
+from spotctl.home.installation import INSTALLATION_TAG, installation_id
 from tests.spotctl.clouds.leaving import kill_all
 from tests.spotctl.clouds.markets import BEGIN, BID, CALM, CLOSES, market
 from tests.spotctl.command_line import spotctl

@@ -37,7 +37,7 @@ def _nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")):
             monkeypatch.delenv(name)
     # moto loads its description of EC2 at the first request, which takes long on a busy computer.
-    monkeypatch.setattr("spotctl.clouds.findings.TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr("spotctl.clouds.doctor.TIMEOUT_SECONDS", 60.0)
 
 
 def found(ended: Ended, cloud: str) -> dict[str, dict[str, Any]]:

@@ -21,9 +21,9 @@ import pytest
 
 from pricing_data.errors import NoAnswer
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient
-from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.installation import INSTALLATION_TAG, RUN_TAG
+from spotctl.clouds.provider import MachineRequest, MachineState
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 from tests.spotctl.clouds.aws.standins import BID, MARKET, SETTINGS, provider
 

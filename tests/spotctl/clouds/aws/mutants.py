@@ -18,9 +18,9 @@ from spotctl.clouds.aws.labels import TOKEN, client_token
 from spotctl.clouds.aws.provider import AwsProvider
 from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.session import Service
-from spotctl.clouds.base import EndReason, MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
+from spotctl.home.installation import INSTALLATION_TAG
 from tests.cloud.host import Records
 from tests.servers.loopback import Request
 from tests.spotctl.clouds.aws import standins

@@ -8,9 +8,9 @@ import pytest
 
 from pricing_data.units import parse_time, to_micros
 from spotctl.clouds.aws.records import machine_of, parts_of
-from spotctl.clouds.base import EndReason, MachineRequest, MachineState
-from spotctl.clouds.capabilities import MachineSupplies, TakesCommands
 from spotctl.clouds.errors import NotFound, Unanswered
+from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
 from tests.cloud.host import Records
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2
@@ -113,7 +113,6 @@ def test_a_machine_is_reached_at_its_public_address_or_where_there_is_none_at_th
     lease = ec2.lease(machine.id)
     assert linked.host == prepared.host == lease.public
     assert (linked.id, linked.index, linked.port) == (machine.id, 0, 22)
-    assert isinstance(here, TakesCommands)
     assert here.invocation(machine.id, ("df",)).words == ("ssh", linked.host, "df")
     inside = provider(SETTINGS.__class__(ssh_from=("10.0.0.0/8",), public_ip=False), agents)
     inside.link(machine.id)

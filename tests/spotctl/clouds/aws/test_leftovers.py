@@ -11,9 +11,9 @@ from spotctl.clouds.aws import leftovers
 from spotctl.clouds.aws.labels import tag_list
 from spotctl.clouds.aws.provider import AwsProvider
 from spotctl.clouds.aws.session import AwsSession
-from spotctl.clouds.base import MachineRequest, MachineState, Resource
 from spotctl.clouds.errors import Unanswered
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.clouds.provider import MachineRequest, MachineState, Resource
+from spotctl.home.installation import INSTALLATION_TAG
 from tests.cloud.aws import as_owner
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2

@@ -12,10 +12,10 @@ from pricing_data.units import HOUR
 from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, parameter_for
 from spotctl.clouds.aws.orders import usd_per_hour
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from tests.cloud.aws_market import public_image
 from tests.cloud.aws_reservations import CapacityReservation
 from tests.spotctl.clouds.aws.ec2 import Ec2

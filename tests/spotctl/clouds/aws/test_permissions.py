@@ -20,10 +20,10 @@ from spotctl.clouds.aws.records import machine_id
 from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
 from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.aws.tried_permissions import NEVER_TRIED, Tried, tried_permissions
-from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.doctor import Finding, Level
 from spotctl.clouds.errors import NotPermitted
-from spotctl.clouds.findings import Finding, Level
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.clouds.provider import MachineRequest
+from spotctl.home.installation import INSTALLATION_TAG
 from tests.servers.aws import AwsFault, action_of, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2
 from tests.spotctl.clouds.aws.standins import BID, MARKET, SETTINGS, provider

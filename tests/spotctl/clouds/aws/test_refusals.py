@@ -13,7 +13,6 @@ from spotctl.clouds.aws.provider import ACCESS, AwsProvider
 from spotctl.clouds.aws.quotas import STANDARD, pool_of
 from spotctl.clouds.aws.refusals import ABSENT, TABLE, as_contract, code_of
 from spotctl.clouds.aws.session import AwsSession, translated
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
@@ -26,6 +25,7 @@ from spotctl.clouds.errors import (
     Unanswered,
     UnknownRefusal,
 )
+from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.home.errors import BadRequest, SpotctlError
 from tests.servers.aws import AwsFault, ec2_error

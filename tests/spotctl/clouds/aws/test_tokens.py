@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from pricing_data.units import HOUR
-from spotctl.clouds.base import MachineRequest, MachineState
 from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken, Unanswered
-from spotctl.clouds.installation import INSTALLATION_TAG
+from spotctl.clouds.provider import MachineRequest, MachineState
+from spotctl.home.installation import INSTALLATION_TAG
 from tests.servers.aws import AwsFault, ec2_error
 from tests.servers.loopback import Reply
 from tests.spotctl.clouds.aws.ec2 import Ec2

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pricing_data.units import SECOND
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.azure import buyer, groups, inventory, names, removal, template
 from spotctl.clouds.azure.buyer import AzureBuyer
 from spotctl.clouds.azure.calls import AzureCalls, Operation
@@ -21,8 +22,8 @@ from spotctl.clouds.azure.ends import ends
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
 from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, MachineId, machine_name
 from spotctl.clouds.azure.removal import Removal
-from spotctl.clouds.base import EndReason, Machine, MachineState, Payload, Resource
 from spotctl.clouds.errors import NoCapacity, ProviderError
+from spotctl.clouds.provider import EndReason, Machine, MachineState, Resource
 from tests.spotctl.clouds.azure.world import BID, MARKET, UNKNOWN, World, order, running_world
 from tests.spotctl.clouds.contract import ProviderContract, Setting
 from tests.spotctl.clouds.provider_mutation import ProviderMutant

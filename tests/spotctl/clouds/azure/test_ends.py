@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from spotctl.clouds.base import EndReason, Machine, MachineState
+from spotctl.clouds.provider import EndReason, Machine, MachineState
 from tests.servers.azure import SUBSCRIPTION
 from tests.spotctl.clouds.azure.world import World, order
 from tests.waiting import eventually

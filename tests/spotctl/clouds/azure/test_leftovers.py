@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spotctl.clouds.azure.buyer import Waits
-from spotctl.clouds.base import EndReason, MachineState, Resource
 from spotctl.clouds.errors import ProviderError, Unanswered
+from spotctl.clouds.provider import EndReason, MachineState, Resource
 from tests.cloud.azure_state import Item
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.clouds.azure.world import World, order

@@ -9,8 +9,8 @@ import pytest
 
 from spotctl.clouds.azure.names import group_name
 from spotctl.clouds.errors import NotPermitted
-from spotctl.clouds.installation import RUN_TAG
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import RUN_TAG
 from tests.cloud.azure_fleet import IDENTITY
 from tests.spotctl.clouds.azure.world import World, order, running_world
 

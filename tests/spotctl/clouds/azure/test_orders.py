@@ -13,8 +13,7 @@ import pytest
 from pricing_data.market import Market
 from spotctl.clouds.azure.names import machine_name
 from spotctl.clouds.azure.template import placement_name
-from spotctl.clouds.error_actions import ErrorAction, action_for
-from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, QuotaReached, TokenTaken
+from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, NotPermitted, QuotaReached, TokenTaken, action_for
 from spotctl.home.errors import BadRequest
 from tests.cloud.azure_reservations import DEPLOY, GROUP, READ
 from tests.cloud.azure_state import Refused

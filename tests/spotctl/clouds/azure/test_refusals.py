@@ -22,8 +22,8 @@ from spotctl.clouds.errors import (
     Unanswered,
     UnknownRefusal,
 )
-from spotctl.clouds.installation import INSTALLATION_TAG
 from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import quotas_from
 from tests.cloud.azure_fleet import IDENTITY
 from tests.cloud.azure_reservations import GROUP

@@ -10,8 +10,8 @@ import pytest
 
 from spotctl.clouds.azure.buyer import Waits
 from spotctl.clouds.azure.names import deployment_name, machine_name
-from spotctl.clouds.base import MachineState
 from spotctl.clouds.errors import NoCapacity, TokenTaken, Unanswered
+from spotctl.clouds.provider import MachineState
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.clouds.azure.world import MARKET, World, order, running_world
 

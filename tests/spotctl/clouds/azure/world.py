@@ -19,8 +19,8 @@ from spotctl.clouds.azure.buyer import Waits
 from spotctl.clouds.azure.provider import AzureProvider
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
-from spotctl.clouds.base import MachineRequest
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.provider import MachineRequest
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from tests.cloud.azure import AzureServer
 from tests.cloud.azure_fleet import IDENTITY
 from tests.cloud.host import Addresses, MachineSpec, Records

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from pricing_data.units import SECOND
-from spotctl.clouds.base import EndReason, Machine, MachineState, Payload
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.errors import NoCapacity, TokenTaken
 from spotctl.clouds.gcp import bodies, creation, history, labels, names, provider
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.session import GcpSession
+from spotctl.clouds.provider import EndReason, Machine, MachineState
 from tests.spotctl.clouds.contract import ProviderContract, Setting
 from tests.spotctl.clouds.gcp.world import BID, N2, RUN, UNKNOWN, World, order, world
 from tests.spotctl.clouds.provider_mutation import ProviderMutant

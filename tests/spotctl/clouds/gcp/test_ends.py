@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from spotctl.clouds.base import EndReason, MachineState
-from spotctl.clouds.capabilities import MachineSupplies, Prepares
 from spotctl.clouds.errors import NotFound, PartlyListed, ProviderError, Unanswered
-from spotctl.clouds.installation import INTENT_TAG, RUN_TAG
+from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.provider import EndReason, MachineState
+from spotctl.home.installation import INTENT_TAG, RUN_TAG
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault
 from tests.spotctl.clouds.gcp.world import N2, RUN, A, B, StandIn, World, ended, held, order, the
@@ -123,7 +123,6 @@ def test_a_link_needs_no_call_and_ends_with_its_machine(made: World) -> None:
     provider = made.provider(agents)
     (machine,) = provider.create(order(machines=1))
     calls = len(made.server.http.requests)
-    assert isinstance(provider, Prepares)
     provider.prepare(machine, MachineSupplies())
     provider.prepare(machine, MachineSupplies())
     assert len(made.server.http.requests) == calls

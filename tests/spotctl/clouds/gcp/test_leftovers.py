@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from spotctl.clouds.base import EndReason, MachineState, Resource
 from spotctl.clouds.errors import Unanswered
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.provider import EndReason, MachineState, Resource
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault
 from tests.spotctl.clouds.gcp.world import RUN, A, World, body, ended, order, the

@@ -11,14 +11,13 @@ from google.cloud import compute_v1
 
 from pricing_data.errors import RequestRejected
 from pricing_data.units import MINUTE
-from spotctl.clouds.capabilities import MachineSupplies
-from spotctl.clouds.error_actions import ErrorAction, action_for
-from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken, Unanswered
+from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, TokenTaken, Unanswered, action_for
 from spotctl.clouds.gcp import bodies
 from spotctl.clouds.gcp.refusals import RESERVATION_REFUSALS, ReservationRefusal, of_call, of_operation
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.installation import INTENT_TAG, RUN_TAG
+from spotctl.clouds.link import MachineSupplies
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import wall_us
 from tests.cloud.gcp_fields import check_instance
 from tests.servers.gcp import Refused, refusal

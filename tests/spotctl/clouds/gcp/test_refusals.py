@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from pricing_data.market import Market
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import (
     NotFound,
     NotPermitted,
@@ -20,6 +19,7 @@ from spotctl.clouds.errors import (
 from spotctl.clouds.gcp.methods import GET_PROJECT, METHODS, Method
 from spotctl.clouds.gcp.provider import GcpProvider
 from spotctl.clouds.gcp.refusals import REFUSALS, GcpRefusal, NameTaken, of_operation
+from spotctl.clouds.link import MachineSupplies
 from spotctl.home.errors import BadRequest
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault

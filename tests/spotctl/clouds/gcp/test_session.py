@@ -22,7 +22,7 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.api_calls import ApiCall, first_line
+from spotctl.clouds.errors import ApiCall, first_line
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.prices import queries
 from spotctl.clouds.gcp.session import GcpSession, RetryPredicate, error_of

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from pricing_data.units import MINUTE
-from spotctl.clouds.base import EndReason, MachineState
 from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.gcp import calls
 from spotctl.clouds.gcp.calls import GcpCalls
-from spotctl.clouds.installation import INTENT_TAG
+from spotctl.clouds.provider import EndReason, MachineState
+from spotctl.home.installation import INTENT_TAG
 from spotctl.home.wall_clock import wall_us
 from tests.servers.gcp import refusal
 from tests.servers.loopback import Fault

@@ -16,16 +16,16 @@ from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE
-from spotctl.clouds.base import Machine, MachineLink, MachineRequest, MachineState
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.gcp.access import GcpSettings
 from spotctl.clouds.gcp.provider import GcpProvider
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.clouds.link import MachineLink, MachineSupplies
+from spotctl.clouds.provider import Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import WallClock, wall_us
 from tests.cloud.gcp import GcpServer
 from tests.cloud.gcp_project import Held

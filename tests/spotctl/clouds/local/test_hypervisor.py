@@ -22,8 +22,7 @@ from spotctl.agent.files import replace_json
 from spotctl.agent.lease.lease_files import LeaseHolder
 from spotctl.agent.link.client import LinkClient
 from spotctl.clouds.local.clock import MarketClock
-from spotctl.clouds.local.machine_file import HOST, MachineFile
-from spotctl.clouds.machine_end import PlannedEnd
+from spotctl.clouds.local.machine_file import HOST, MachineFile, PlannedEnd
 from tests.spotctl.agent.agents import CODE, SECRET, python
 from tests.spotctl.agent.test_machine import FAMILY, IGNORES_SIGTERM, SAVES_ON_SIGTERM
 from tests.waiting import eventually

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.market import Market
-from spotctl.clouds.base import MachineLink, MachineRequest, Payload
-from spotctl.clouds.capabilities import MachineSupplies
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.errors import NotFound, ProviderError
+from spotctl.clouds.link import MachineLink, MachineSupplies
+from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
 from tests.cloud.host import MachineSpec, Metadata

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from spotctl.agent import layout
-from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
+from spotctl.agent.container.payload import CheckpointPolicy, NodeTask, Payload
 from spotctl.agent.container.podman import NO_CONTAINER, Container
-from spotctl.clouds.base import MachineLink, Payload
+from spotctl.clouds.link import MachineLink
 from tests.cloud.machine_init import REGISTRY
 from tests.cloud.namespaces import namespaces
 from tests.servers.loopback import serving

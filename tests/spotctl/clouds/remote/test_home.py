@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.capabilities import MachineSupplies
 from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.remote import home as homes
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.home import RemoteHome, private_key, public_key

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent import layout
-from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
-from spotctl.clouds.base import Payload
+from spotctl.agent.container.payload import CheckpointPolicy, NodeTask, Payload
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving
 from tests.servers.objects import AzureDialect, ObjectStore, S3Dialect, Stored, aws_signed, bearer

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent import layout
-from spotctl.clouds.base import MachineLink, MachineNotice
-from spotctl.clouds.capabilities import ReverseTunnel
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered, Unusable
+from spotctl.clouds.link import MachineLink, MachineNotice, ReverseTunnel
 from spotctl.clouds.remote import bundle
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving

@@ -14,7 +14,7 @@ import pytest
 
 from pricing_data.market import Market
 from spotctl.agent.container.payload import Payload
-from spotctl.clouds.base import MachineRequest
+from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.start_up import MAX_BYTES, start_up_script
 from spotctl.home.errors import BadRequest
 

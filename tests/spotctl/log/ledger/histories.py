@@ -21,9 +21,10 @@ import numpy as np
 from pricing_data.library import Library, Selection
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
-from spotctl.clouds.base import Machine, Payload
-from spotctl.clouds.lease_times import LeaseTimes
-from spotctl.clouds.replayed import Replayed, Warnings
+from spotctl.agent.container.payload import Payload
+from spotctl.clouds.link import LeaseTimes
+from spotctl.clouds.local.replayed import Replayed, Warnings
+from spotctl.clouds.provider import Machine
 from spotctl.files.job import reader
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.reader import written

@@ -31,7 +31,7 @@ def settings(tmp_path: Path) -> Settings:
 def interrupted(settings: Settings) -> None:
     """A run of one machine whose lease ends after a quarter of an hour, and the market's clock days later."""
     from spotctl.clouds.local.provider import LocalProvider
-    from spotctl.clouds.replayed import Replayed
+    from spotctl.clouds.local.replayed import Replayed
 
     LocalProvider(settings.home / "local", lambda: Replayed.of(())).begin(AT + 5 * DAY, 1.0)
     job = settings.home / "job.yaml"

@@ -12,9 +12,8 @@ from pricing_data.market import Market
 from pricing_data.units import MINUTE
 from spotctl.agent.data.blobs.bucket import ObjectChanged, StoreRefused
 from spotctl.agent.data.blobs.conditional import Content
-from spotctl.clouds.base import Machine, MachineRequest, MachineState
-from spotctl.clouds.capabilities import RentingProvider
 from spotctl.clouds.errors import NotSent, Unanswered
+from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, MachineState
 from spotctl.run.remote_runner.fence import STALE_SECONDS, WINDOW_SECONDS, Claim, Fence, FencedProvider, Watch
 from spotctl.run.remote_runner.start import Superseded
 
@@ -212,6 +211,10 @@ class Cloud:
     def renew(self, until: int) -> None:
         self.calls.append(until)
 
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        assert (market, spot, disk_gib) == (MARKET, True, 30)
+        return Holdings(disk=7, address=5)
+
 
 @dataclass
 class Guard:
@@ -239,9 +242,8 @@ class ProviderWorld:
 
     def __post_init__(self) -> None:
         self.guard = Guard(self.cloud.calls)
-        provider = cast("RentingProvider", self.cloud)
         self.fenced = FencedProvider(
-            provider,
+            cast("CloudProvider", self.cloud),
             cast("Fence", self.guard),
             lambda: self.cloud.calls.append("copy"),
             OWN,
@@ -258,6 +260,10 @@ def test_an_order_is_in_the_copy_and_behind_the_fence_before_it_is_placed() -> N
     world = ProviderWorld()
     world.fenced.create(REQUEST)
     assert world.cloud.calls == ["copy", "hold", "job-1"]
+
+
+def test_a_runner_on_a_machine_pays_for_the_disks_and_addresses_of_its_machines() -> None:
+    assert ProviderWorld().fenced.holdings(MARKET, spot=True, disk_gib=30) == Holdings(disk=7, address=5)
 
 
 def test_nothing_is_bought_while_the_object_store_fails() -> None:

@@ -21,12 +21,12 @@ from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.agent.data.sets import FILES, FOLDER, SETS, WHOLE, SetLocation
 from spotctl.agent.data.transfer import local_copy
 from spotctl.cli.doctor import checks
-from spotctl.clouds.findings import Level
-from spotctl.clouds.installation import installation_id
+from spotctl.clouds.doctor import Level
 from spotctl.files.job.data_places import bucket_at, copies_near
 from spotctl.files.job.reader import load, written
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import installation_id
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan, RunEnded

@@ -24,7 +24,7 @@ from spotctl.agent.data.sets import FILES, SETS, DataSet, DigestOf, SetLocation,
 from spotctl.agent.data.transfer import local_copy
 from spotctl.agent.errors import TransferFailed
 from spotctl.cli.doctor import checks
-from spotctl.clouds.findings import Level
+from spotctl.clouds.doctor import Level
 from spotctl.files.job import data_places
 from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest, Interrupted

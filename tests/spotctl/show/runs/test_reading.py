@@ -13,7 +13,7 @@ from pricing_data.units import usd
 from spotctl.cli import status
 from spotctl.cli.session import Session
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
-from spotctl.clouds.replayed import Replayed
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.files.job.reader import load, written
 from spotctl.home.config import Settings
 from spotctl.log import events as ev

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 INSTALLATION_TAG, RUN_TAG, INTENT_TAG = "spotctl-installation", "spotctl-run", "spotctl-intent"
-"""The installation (`spotctl.clouds.installation`) and the run that rented a machine, and the number of the intent
+"""The installation (`spotctl.home.installation`) and the run that rented a machine, and the number of the intent
 in that run's log."""
 
 

@@ -14,9 +14,9 @@ from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import SECOND, format_time, format_usd
-from spotctl.clouds.base import MachineRequest
 from spotctl.clouds.errors import NoCapacity, NotFound
-from spotctl.clouds.machine_end import PlannedEnd
+from spotctl.clouds.local.machine_file import PlannedEnd
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadSettings
 
 # The golden ratio's multiples are spread evenly between the whole numbers, wherever they begin.
