@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -56,6 +57,7 @@ def ui(
             session.answer_json({"address": server.address})
         else:
             session.say(server.address)
+        sys.stdout.flush()  # a program that reads it from a pipe would wait for the end
         if open_:
             import webbrowser
 

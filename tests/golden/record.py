@@ -14,6 +14,7 @@ import ctypes
 import fcntl
 import gc
 import hashlib
+import io
 import json
 import os
 import pkgutil
@@ -281,7 +282,8 @@ def _run(step: Step, sandbox: Sandbox, begun: dict[str, int]) -> dict[str, Any]:
         return _answer(step, 0, sandbox, before)
     if step["pages"]:
         _browse(sandbox)
-        _signal(process, signal.SIGKILL)
+        with suppress(OSError):
+            os.killpg(process, signal.SIGKILL)
     return _answer(step, _code(process, step["seconds"]), sandbox, before)
 
 
@@ -319,6 +321,9 @@ def _execute(step: Step, sandbox: Sandbox) -> int:
         os.execv(sys.executable, [sys.executable, *step["words"]])
     if step["process"] or step["background"]:
         os.execv(sandbox.script, [str(sandbox.script), *step["words"]])
+    if step["pages"]:
+        assert isinstance(sys.stdout, io.TextIOWrapper)
+        sys.stdout.reconfigure(line_buffering=True)
     code = _called(step, sandbox)
     atexit._run_exitfuncs()
     return code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +22,10 @@ from tests.spotctl.show.runs.test_reading import run
 __all__ = ["run"]
 
 
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+"""The environment of a command whose output is kept back until it is flushed, as it is in pipes."""
+
+
 @pytest.fixture
 def served(run: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process for a home with one run, and its address."""
@@ -27,7 +33,7 @@ def served(run: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{heeds}; from spotctl.cli.app import main; main()"
     words = [sys.executable, "-c", code, "--home", str(run), "ui"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=BUFFERED) as process:
         assert process.stdout is not None
         try:
             yield process, process.stdout.readline().strip()
@@ -75,6 +81,17 @@ def test_pages_follow_the_log_and_only_its_user_reads_them(
     assert process.wait() == 0
     assert process.stderr is not None
     assert process.stderr.read() == ""
+
+
+def test_a_program_reads_the_address_while_the_pages_are_served(run: Path) -> None:
+    words = [sys.executable, "-m", "spotctl", "--home", str(run), "ui", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=BUFFERED) as process:
+        assert process.stdout is not None
+        try:
+            address = json.loads(process.stdout.readline() + process.stdout.readline() + process.stdout.readline())
+            assert fetch(address["address"])[0] == 200
+        finally:
+            process.kill()
 
 
 def test_a_port_in_use_is_refused_in_one_line(served: tuple[subprocess.Popen[str], str]) -> None:
