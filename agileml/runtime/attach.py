@@ -11,9 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 from agileml.errors import PeerRefused
+from agileml.params.layout import Layout
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
 from agileml.runtime.folders import require_private
 from agileml.runtime.heartbeat import beating
@@ -50,8 +53,41 @@ def _read_published(blobs: BlobStore) -> PublishedJob | None:
         content = b"".join(blobs.get(_JOB_BLOB))
     except UnreadableBlob:
         return None
-    job: PublishedJob = pickle.loads(content)  # noqa: S301 - from this user's own folder, or over a link that has proven the secret
-    return job
+    # From this user's own folder, or over a link that has proven the secret.
+    job: PublishedJob = _JobReader(BytesIO(content)).load()
+    return replace(job, role=_in_todays_order(job.role)) if isinstance(job.role.work, str) else job
+
+
+class _JobReader(pickle.Unpickler):
+    """Reads also what an earlier version has published, in a folder with the state of a job."""
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
+        """Finds classes that have moved to other modules since."""
+        return super().find_class(_MOVED.get(module, module), name)
+
+
+_MOVED = {
+    "agileml.stopping": "agileml.job",
+    "agileml.work.plan": "agileml.work",
+    "agileml.pipeline.run.model_source": "agileml.pipeline.run.fleet_node",
+    "agileml.pipeline.model.optimizers": "agileml.pipeline.optimizers",
+    "agileml.pipeline.model.torch_optimizers": "agileml.pipeline.optimizers",
+}
+
+
+def _in_todays_order(role: NodeRole) -> NodeRole:
+    """The role as an earlier version has published it: with other fields behind the job, which pickle tells by place.
+
+    They were the instance, the work, and the layout of the model or the number of its layers.
+    """
+    known: dict[str, Any] = {name: getattr(role, name) for name in ("name", "reliable", "rendezvous", "job")}
+    known |= {"instance": role.work, "work": role.partitions}
+    model: Any = role.instance
+    if isinstance(model, Layout):
+        known |= {"layout": model, "partitions": len(model)}
+    else:
+        known["partitions"] = model
+    return type(role)(**known)
 
 
 def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> NodeRole:
