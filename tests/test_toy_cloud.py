@@ -211,7 +211,7 @@ def test_a_difference_in_a_bill_is_found(home: Path, bill: list[dict[str, str]])
 _LOSE_A_MACHINE = """
 import sys
 from pathlib import Path
-from spotctl.agent.payload import Payload
+from spotctl.agent.container.payload import Payload
 from spotctl.clouds.provider import MachineRequest
 from toycloud.price_list import MARKETS
 from toycloud.provider import ToyProvider

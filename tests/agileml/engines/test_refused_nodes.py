@@ -53,7 +53,7 @@ def test_a_node_with_another_secret_says_that_it_was_refused(folder: Path) -> No
         job.close()
     assert status == NOT_ADMITTED
     assert "refused this node" in log
-    assert "does not hold this job's secret" in log
+    assert "the two processes have different job secrets" in log
 
 
 def test_a_node_with_other_code_says_that_it_was_refused(folder: Path, tmp_path: Path) -> None:
