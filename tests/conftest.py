@@ -29,8 +29,8 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What the import and the collection of all tests allocate stays to the end: looking through it for garbage again
-    and again takes as long as the collection itself. Afterwards only what the tests allocate is looked through."""
+    """Keeps the garbage collector from what imports and the collection of tests allocate, which stays to the end:
+    looking through it again and again takes as long as the collection itself."""
     gc.disable()
     try:
         return (yield)

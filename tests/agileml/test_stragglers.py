@@ -264,7 +264,7 @@ def test_partitions_leave_a_slow_server_and_the_model_stays() -> None:
 
 @pytest.fixture(scope="module")
 def usually_lent() -> tuple[str, float]:
-    """With the settings that nobody has changed, however they are left alone."""
+    """The model of a training that lends with the default settings, however they are written."""
     usual = lent(True)
     assert lent({}) == usual
     return usual

@@ -28,7 +28,7 @@ class Step:
     kills: str = ""
     """The name of a run that a background command began: SIGKILL ends that command, and nothing else is done."""
     clock: int = 0
-    """What the training of a background command reaches before the next one begins; 0: a machine prints something."""
+    """The next command begins once the training of a background command has reached this clock; 0: once a machine prints."""
     folder: str = "."
     """Where it runs, below the scenario's folder."""
     environment: Mapping[str, str] = field(default_factory=dict)

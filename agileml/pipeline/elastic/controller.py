@@ -31,7 +31,7 @@ from agileml.pipeline.schedule.schedules import FLUSHING
 from agileml.protocol.messages import Leave
 
 Instructions = list[tuple[str, NodeInstruction | Leave]]
-"""Each with its node. A node that is told to leave is no longer needed."""
+"""Pairs of a node and an instruction for it. `Leave` is for a node that is no longer needed."""
 
 
 class ElasticPhase(Enum):

@@ -1,4 +1,4 @@
-"""What a job publishes for its nodes, and what an earlier version has published."""
+"""A published job is read by its nodes, also one that an earlier version has published."""
 
 from __future__ import annotations
 

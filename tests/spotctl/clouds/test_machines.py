@@ -104,14 +104,14 @@ class TestLink(LinkContract):
 
 
 class TestLeases:
-    """What ends the bill: each cloud's machines delete themselves."""
+    """Machines of each cloud delete themselves, which ends the bill."""
 
     test_a_machine_ends_with_its_lease = ProviderContract.test_a_machine_ends_with_its_lease_without_any_launcher
 
 
 @pytest.mark.sampled(4)
 class TestEnds:
-    """What machines of the records cannot show."""
+    """Ends of machines, which recorded answers cannot show."""
 
     test_a_lease_that_has_ended = ProviderContract.test_a_lease_that_has_ended_at_the_request
     test_terminated_machines_are_paid_until_then = ProviderContract.test_terminated_machines_are_paid_until_then

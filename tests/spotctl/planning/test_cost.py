@@ -42,7 +42,7 @@ def chosen(rent: Rent, price: int, beta: float, after: float | None) -> Choice:
 
 
 def under(billing: str = "hourly-refund", reliable: Rent | None = None) -> Fleet:
-    """What an hour's cost depends on besides the machines that are evicted."""
+    """A fleet with everything that the cost of an hour reads besides evicted machines."""
     overheads = Overheads(startup=5 * MINUTE, eviction=MINUTE, resize=MINUTE // 2)
     known = SimpleNamespace(billing=billing_rule(billing), within_the_hour=overheads, reliable=reliable)
     return cast("Fleet", known)

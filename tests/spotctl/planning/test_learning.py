@@ -40,7 +40,7 @@ REPLAYED = Market.parse("local/sim-east/a/c4.xlarge")
 
 
 WorkOfSize = tuple[int, float, dict[str, float]]
-"""A number of machines, the clocks of so many, and their hours by type."""
+"""A number of machines, the clocks while that many ran, and their hours by type."""
 
 
 def run_of(*work: WorkOfSize, wall: int = 0, done: bool = True) -> Observed:
