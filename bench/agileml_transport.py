@@ -69,7 +69,10 @@ def run() -> str:
     ]
     if has_zmq := importlib.util.find_spec("zmq") is not None:
         contenders.append(Contender("pyzmq", "Unix", False, _zmq))
+    if has_gloo := importlib.util.find_spec("torch") is not None:
+        contenders.append(Contender("gloo", "TLS", False, _gloo))
     times = _in_turns(contenders)
+    absent = [name for name, is_there in (("pyzmq", has_zmq), ("torch gloo", has_gloo)) if not is_there]
     return table(
         f"Parameters between two processes: push and pull of {FLOATS * 4 >> 20} MiB float32",
         "A push and a pull after each other, both counted, in GB per second of processor time, user and system, of both"
@@ -77,7 +80,7 @@ def run() -> str:
         " median of those within a round, in brackets that of the best rounds."
         " Next to it is a bare blocking socket that copies the same bytes into"
         " prepared memory, the limit; the ratio is of our speed to the other's. `+=`: the server adds what was pushed"
-        f" to what is pulled.{'' if has_zmq else ' Not installed here: pyzmq.'}",
+        f" to what is pulled.{' Not installed here: ' + ', '.join(absent) + '.' if absent else ''}",
         [*_rows(times), _small_messages()],
     )
 
@@ -87,7 +90,8 @@ def _rows(times: dict[tuple[str, str, bool], list[float]]) -> list[Row]:
     for (name, link, adds), measured in times.items():
         if name == "ours":
             continue
-        other = {"bare": "a bare socket" if link == "Unix" else "a bare one with TLS"}.get(name, name)
+        bare = "a bare socket" if link == "Unix" else "a bare one with TLS"
+        other = {"bare": bare, "gloo": "gloo, which does not encrypt"}.get(name, name)
         on = "Unix socket" if link == "Unix" else "TCP socket with TLS 1.3"
         what = f"{on}{', with +=' if adds else ''}, against {other}"
         ours, others = times["ours", link, adds], measured
@@ -258,6 +262,34 @@ def _serve_zmq(ready: Connection, address: str) -> None:
         while True:
             sock.recv(copy=False)
             sock.send(state, copy=False)
+
+
+def _gloo(stack: ExitStack, _: Address, __: bool) -> Cycle:
+    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
+
+    store = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "store"
+    # The other process has to end first: it would complain about the end of this one.
+    stack.callback(distributed.destroy_process_group)
+    _start(stack, _serve_gloo, str(store))
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=2)
+    floats, memory = torch.ones(FLOATS), torch.ones(FLOATS)
+
+    def cycle() -> None:
+        distributed.send(floats, 1)
+        distributed.recv(memory, 1)
+
+    return cycle
+
+
+def _serve_gloo(ready: Connection, store: str) -> None:
+    torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
+
+    ready.send(store)
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=1, world_size=2)
+    state, memory = torch.ones(FLOATS), torch.ones(FLOATS)
+    while True:
+        distributed.recv(memory, 0)
+        distributed.send(state, 0)
 
 
 # -- small messages ---------------------------------------------------------------------------------------------------
