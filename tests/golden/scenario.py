@@ -28,7 +28,7 @@ class Step:
     kills: str = ""
     """The name of a run that a background command began: SIGKILL ends that command, and nothing else is done."""
     clock: int = 0
-    """The next command begins once the training of a background command has reached this clock; 0: once a machine prints."""
+    """The next command begins when the training of a background command has reached it; 0: when a machine prints."""
     folder: str = "."
     """Where it runs, below the scenario's folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
