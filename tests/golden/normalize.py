@@ -17,7 +17,9 @@ NEAR = 2 * 86_400
 
 _MOMENT = re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 _PORT = re.compile(r"\b(127\.0\.0\.1|localhost|\[::1\]):\d+")
-_RANDOM = re.compile(r"\b([a-z][a-z0-9-]*)-(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{6}\b")
+_RANDOM = re.compile(r"\b([a-z][a-z0-9-]*)-[0-9a-f]{6}\b")
+_MACHINE = re.compile(r"\b[0-9a-f]{16}(?=-\d+\b)")
+_RUNTIME = re.compile(r"(?<=/tmp/spotctl-)[0-9a-f]{8}\b")
 _TEMPORARY = re.compile(r"(?<=/)(tmp|\.tmp)[a-z0-9_]{8}\b")
 _TAKEN = re.compile(
     r'(?<="wall_seconds": )[\d.e+-]+|(?<="solve_seconds": )[\d.e+-]+'
@@ -54,7 +56,7 @@ def normalized(text: str, record: Mapping[str, Any], at: int | None = None) -> s
     ):
         text = text.replace(path, f"<{name}>")
     text = _PORT.sub(r"\1:<port>", text)
-    text = _RANDOM.sub(r"\1-<run>", text)
+    text = _RANDOM.sub(r"\1-<run>", _RUNTIME.sub("<run>", _MACHINE.sub("<machine>", text)))
     text = _TAKEN.sub("<taken>", _TEMPORARY.sub(r"\1<random>", text))
     text = _FREE.sub("<free>", text)
     return text if at is None else _MOMENT.sub(lambda match: _moment(match, at), text)
