@@ -23,6 +23,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -325,6 +326,7 @@ def _execute(step: Step, sandbox: Sandbox) -> int:
         assert isinstance(sys.stdout, io.TextIOWrapper)
         sys.stdout.reconfigure(line_buffering=True)
     code = _called(step, sandbox)
+    threading._shutdown()  # type: ignore[attr-defined]  # as at the end of a process: pools end before what atexit joins
     atexit._run_exitfuncs()
     return code
 
