@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
-from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
+from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation
 from spotctl.clouds.azure.groups import RunGroups
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
 from spotctl.clouds.azure.machine_role import RoleAssignments
@@ -16,10 +16,10 @@ from spotctl.clouds.azure.names import AzureOrder, MachineId, deployment_name, g
 from spotctl.clouds.azure.refusals import refused
 from spotctl.clouds.azure.removal import delete_machine
 from spotctl.clouds.azure.reserved import available
+from spotctl.clouds.azure.session import VALIDATION_SECONDS
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
 from spotctl.clouds.azure.template import DeploymentPlan, deployment, network_name
-from spotctl.clouds.azure.validation import unusable_key, validate
 from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
 from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.home.errors import BadRequest
@@ -81,7 +81,15 @@ class AzureBuyer:
         order, image = AzureOrder.of(request, self._identity(request)), self._image(request)
         self._groups.ensure(request, group)
         body = self._deployment(request, order, group, image)
-        validate(self._calls, group, deployment_name(request.token), body, self._waits.poll_seconds)
+        name = deployment_name(request.token)
+        answer = self._calls.send(TrialOperation.VALIDATE, body, group=group, name=name)
+        if answer.status == 202:
+            raise Unanswered(f"Azure has not validated {name} after {VALIDATION_SECONDS:g} s")
+        if error := answer.body.get("error"):
+            cause = (error.get("details") or [error])[0]
+            raise refused(
+                str(cause.get("code", "")), f"Azure refuses the deployment: {cause.get('code')} {cause.get('message')}"
+            )
         return ":".join(image.values())
 
     def sizes_in(self, region: str) -> dict[str, AzureSize]:
@@ -134,7 +142,7 @@ class AzureBuyer:
     def _deployment(self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]) -> Body:
         region = request.market.region
         plan = DeploymentPlan(
-            group_id=f"/subscriptions/{self._calls.subscription}/resourceGroups/{group}",
+            group_id=f"/subscriptions/{self._calls.session.subscription}/resourceGroups/{group}",
             order=order,
             image=image,
             identity=order.identity,
@@ -194,3 +202,12 @@ def _same(served: Body, order: AzureOrder) -> AzureOrder:
         what = "something else" if known is None else f"{known.count} machines of {known.market}"
         raise TokenTaken(f"token {order.token} was used for {what}; a different request needs a token of its own")
     return known
+
+
+def unusable_key() -> str:
+    """A public key for the account that Azure insists on; its private half is thrown away."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public = Ed25519PrivateKey.generate().public_key()
+    return public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()

@@ -49,6 +49,14 @@ CLOUD = Cloud(
             regional=True,
         ),
     ),
-    packages=CloudPackages("azure-mgmt-compute", ("azure-identity", "azure-mgmt-resourcegraph")),
+    packages=CloudPackages(
+        "azure-mgmt-compute",
+        (
+            "azure-identity",
+            "azure-mgmt-resource",
+            "azure-mgmt-resource-deployments",
+            "azure-mgmt-resourcegraph",
+        ),
+    ),
     policies=("azure", "azure-machines", "azure-try"),
 )

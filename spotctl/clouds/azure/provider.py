@@ -113,7 +113,7 @@ class AzureProvider(RentingProvider):
     @property
     def endpoint(self) -> str:
         with translated():
-            return self._calls.endpoint
+            return self._calls.session.host
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; the validation of a deployment. It makes the resource group of the run."""

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +18,8 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 from azure.core.pipeline.policies import SansIOHTTPPolicy
 from azure.core.rest import HttpRequest, HttpResponse
 from azure.mgmt.compute import ComputeManagementClient
+from azure.mgmt.resource.deployments import DeploymentsMgmtClient
+from azure.mgmt.resource.resources import ResourceManagementClient
 from azure.mgmt.resourcegraph import ResourceGraphClient
 from azure.mgmt.resourcegraph.models import QueryRequest, QueryRequestOptions
 
@@ -46,8 +48,15 @@ _RENEW_SECONDS = 300
 _LONGEST_MESSAGE = 160
 _LONGEST_CAUSE = 500
 _LATER = "try again later"
+VALIDATION_SECONDS = 120.0
+"""How long the validation of an order may take."""
 
 
+_CLIENTS: Mapping[str, Callable[..., Any]] = {
+    "compute": ComputeManagementClient,
+    "deployments": DeploymentsMgmtClient,
+    "resources": ResourceManagementClient,
+}
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 
 
@@ -56,7 +65,6 @@ class ArmAnswer:
     """An answer of Resource Manager; `body` is empty where it sent none."""
 
     status: int
-    headers: Mapping[str, str]
     body: Mapping[str, Any]
 
 
@@ -161,11 +169,65 @@ class AzureSession:
         """
         request = HttpRequest(method, self._url(call, path), params=parameters, json=body)
         with self._translated(call):
-            response = self._kept_client().send_request(request)
+            response = self._client("compute").send_request(request)
             answered = _json_of(response)
         if response.status_code >= 400:
             raise _refusal(response, answered, call)
-        return ArmAnswer(response.status_code, response.headers, answered)
+        return ArmAnswer(response.status_code, answered)
+
+    def carry_out(
+        self, call: ApiCall, operation: str, named: Sequence[Any], options: Mapping[str, Any], owner: str = ""
+    ) -> ArmAnswer:
+        """Calls `CLIENT.GROUP.METHOD` of an SDK, and returns the answer.
+
+        What Azure is still carrying out is not waited for, except validations. `owner` is a subscription other than the
+        session's.
+        """
+        client, group, name = operation.split(".")
+        with self._answered(call):
+            method = getattr(getattr(self._client(client, owner), group), name)
+            if operation.endswith(".begin_validate"):
+                poller = method(*named, polling_interval=1, **options)
+                poller.wait(VALIDATION_SECONDS)
+                return ArmAnswer(200, poller.result()) if poller.done() else ArmAnswer(202, {})
+            if ".begin_" in operation:
+                begun = method(*named, polling=False, cls=_status_of, **options)
+                return ArmAnswer(begun.result(), {})
+            return ArmAnswer(200, method(*named, **options) or {})
+
+    def items(
+        self, call: ApiCall, operation: str, named: Sequence[Any], options: Mapping[str, Any], owner: str = ""
+    ) -> Iterator[Mapping[str, Any]]:
+        """Everything that a listing of an SDK has, page by page."""
+        client, group, name = operation.split(".")
+        with self._answered(call):
+            listed = getattr(getattr(self._client(client, owner), group), name)(*named, **options)
+        while True:
+            with self._answered(call):
+                item = next(listed, None)
+            if item is None:
+                return
+            yield item
+
+    def _client(self, name: str, owner: str = "") -> Any:  # noqa: ANN401  # the SDKs have no common base
+        """A client whose connections are kept for the thread's next calls."""
+        known: dict[tuple[str, str], Any] = self._of_thread.__dict__.setdefault("clients", {})
+        if (name, owner) not in known:
+            known[name, owner] = _CLIENTS[name](
+                self._credential, owner or self.subscription, self._settings.endpoint, **self._client_options()
+            )
+        return known[name, owner]
+
+    @contextmanager
+    def _answered(self, call: ApiCall) -> Iterator[None]:
+        """Raises a refusal with the code and text of the error that caused it, as `send` does."""
+        with self._translated(call):
+            try:
+                yield
+            except HttpResponseError as error:
+                if error.response is None:
+                    raise
+                raise _refusal(error.response, _json_of(error.response), call) from error
 
     def download(self, call: ApiCall, url: str) -> bytes:
         """The content behind a signed link. No token is sent: the signature is the right to read the content."""
@@ -182,12 +244,6 @@ class AzureSession:
         if (own.scheme, own.hostname) != (link.scheme, link.hostname):
             raise NoAnswer(f"{call.what}: the answer links to another host, {link.hostname}", _LATER)
         return path
-
-    def _kept_client(self) -> ComputeManagementClient:
-        client: ComputeManagementClient | None = getattr(self._of_thread, "client", None)
-        if client is None:
-            client = self._of_thread.client = self._compute()
-        return client
 
     def _compute(self) -> ComputeManagementClient:
         return ComputeManagementClient(
@@ -229,6 +285,10 @@ class AzureSession:
         if not settings.sends_tokens:
             options["authentication_policy"] = SansIOHTTPPolicy()
         return options
+
+
+def _status_of(answered: Any, *_: object) -> int:  # noqa: ANN401  # the SDK's answer
+    return int(answered.http_response.status_code)
 
 
 def storage_token(settings: AzureSettings, credential: TokenCredential | None = None) -> tuple[str, float]:
@@ -281,7 +341,7 @@ def _error_of_answer(error: HttpResponseError, call: ApiCall, needed: str) -> Cl
     return NoAnswer(f"{call.what}: no usable answer, {answered}{_shown(error)}", _LATER, code)
 
 
-def _json_of(response: HttpResponse) -> dict[str, Any]:
+def _json_of(response: Any) -> dict[str, Any]:  # noqa: ANN401  # responses of two kinds of clients
     text = response.text()
     value = json.loads(text) if text.strip() else {}
     if not isinstance(value, dict):
@@ -289,7 +349,7 @@ def _json_of(response: HttpResponse) -> dict[str, Any]:
     return value
 
 
-def _refusal(response: HttpResponse, answered: Mapping[str, Any], call: ApiCall) -> CloudError:
+def _refusal(response: Any, answered: Mapping[str, Any], call: ApiCall) -> CloudError:  # noqa: ANN401  # see above
     status = response.status_code
     code, message = cause_of(answered.get("error"))
     said = f"{call.what}: {first_line(ValueError(f'{code} {message}'.strip() or f'HTTP {status}'), _LONGEST_CAUSE)}"
