@@ -84,6 +84,17 @@ class SharedToken:
             return self._token
 
 
+class _OwnHost(SansIOHTTPPolicy[Any, Any]):
+    """Sends nothing to another host, to which a page may link: each request carries a token."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+
+    def on_request(self, request: Any) -> None:  # noqa: ANN401  # as the SDK declares it
+        if (host := urlsplit(request.http_request.url).hostname) != self._host:
+            raise NoAnswer(f"Azure: the answer links to another host, {host}", _LATER)
+
+
 class NoToken:
     """The credential for endpoints over plain HTTP: the SDK requires one, but no token may be sent there."""
 
@@ -193,7 +204,7 @@ class AzureSession:
             if ".begin_" in operation:
                 begun = method(*named, polling=False, cls=_status_of, **options)
                 return ArmAnswer(begun.result(), {})
-            return ArmAnswer(200, method(*named, **options) or {})
+            return ArmAnswer(200, method(*named, cls=_object_of, **options) or {})
 
     def items(
         self, call: ApiCall, operation: str, named: Sequence[Any], options: Mapping[str, Any], owner: str = ""
@@ -227,7 +238,10 @@ class AzureSession:
             except HttpResponseError as error:
                 if error.response is None:
                     raise
-                raise _refusal(error.response, _json_of(error.response), call) from error
+                answered: Mapping[str, Any] = {}
+                with suppress(TypeError, ValueError):  # a proxy may have answered
+                    answered = _json_of(error.response)
+                raise _refusal(error.response, answered, call) from error
 
     def download(self, call: ApiCall, url: str) -> bytes:
         """The content behind a signed link. No token is sent: the signature is the right to read the content."""
@@ -273,6 +287,7 @@ class AzureSession:
         settings = self._settings
         options: dict[str, Any] = {
             "credential_scopes": [_scope(settings)],
+            "per_call_policies": [_OwnHost(self.host)],
             "retry_total": settings.retries,
             "retry_connect": settings.retries,
             "retry_read": settings.retries,
@@ -285,6 +300,13 @@ class AzureSession:
         if not settings.sends_tokens:
             options["authentication_policy"] = SansIOHTTPPolicy()
         return options
+
+
+def _object_of(answered: Any, model: Any, *_: object) -> Any:  # noqa: ANN401  # the SDK's answer and model
+    text = answered.http_response.text()
+    if text.strip() and not isinstance(json.loads(text), dict):
+        raise TypeError("it is not an object")
+    return model
 
 
 def _status_of(answered: Any, *_: object) -> int:  # noqa: ANN401  # the SDK's answer

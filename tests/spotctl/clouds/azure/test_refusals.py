@@ -116,7 +116,7 @@ def test_a_new_subscription_says_what_to_register(world: World) -> None:
 def test_answers_to_any_call(world: World, reply: Reply, meaning: type[SpotctlError], words: str) -> None:
     provider = world.provider()
     for call in (lambda: provider.create(order()), lambda: provider.list({}), lambda: provider.resources({})):
-        world.server.server.faults[:] = [Fault("resourceGroups", reply)]
+        world.server.server.faults[:] = [Fault("resourcegroups", reply)]
         with pytest.raises(meaning, match=words):
             call()
     assert world.server.machines() == ()
@@ -217,7 +217,7 @@ def test_the_cause_is_found_inside_the_errors_that_wrap_it(error: dict[str, obje
 def test_a_link_to_another_host_is_not_followed(world: World) -> None:
     """A token is sent with each request, so only Resource Manager's own links are."""
     page = Reply.of_json({"value": [], "nextLink": "https://203.0.113.7/more"})
-    world.server.server.faults.append(Fault("resourceGroups", page))
+    world.server.server.faults.append(Fault("resourcegroups", page))
     with pytest.raises(Unanswered, match="links to another host"):
         world.provider().list({})
 
