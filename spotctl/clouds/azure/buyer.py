@@ -19,7 +19,7 @@ from spotctl.clouds.azure.reserved import available
 from spotctl.clouds.azure.session import VALIDATION_SECONDS
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
-from spotctl.clouds.azure.template import DeploymentPlan, deployment, network_name
+from spotctl.clouds.azure.template import DeploymentPlan, deployment, network_id
 from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
 from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.home.errors import BadRequest
@@ -61,7 +61,7 @@ class AzureBuyer:
         """The machines that Azure allocates; those that a token bought before, if it is sent again."""
         group, identity = group_name(request.tags), self._identity(request)
         order = AzureOrder.of(request, identity)
-        served = self._calls.find(Operation.GET_DEPLOYMENT, group=group, name=deployment_name(request.token))
+        served = self._calls.find(Operation.GET_DEPLOYMENT, group, deployment_name(request.token))
         if served is None:
             image = self._image(request)
             self._refuse_tokens_of_other_runs(order, group)
@@ -70,7 +70,8 @@ class AzureBuyer:
                 order = replace(order, count=request.count)
             self._groups.ensure(request, group)
             self._role.assign(group, identity)
-            self._deploy(request, order, group, image)
+            body = self._deployment(request, order, group, image)
+            self._calls.send(Operation.DEPLOY, group, deployment_name(request.token), body)
         else:
             order = _same(served, order)
         return self._collect(order, group)
@@ -82,7 +83,7 @@ class AzureBuyer:
         self._groups.ensure(request, group)
         body = self._deployment(request, order, group, image)
         name = deployment_name(request.token)
-        answer = self._calls.send(TrialOperation.VALIDATE, body, group=group, name=name)
+        answer = self._calls.send(TrialOperation.VALIDATE, group, name, body)
         if answer.status == 202:
             raise Unanswered(f"Azure has not validated {name} after {VALIDATION_SECONDS:g} s")
         if error := answer.body.get("error"):
@@ -131,18 +132,14 @@ class AzureBuyer:
             name = str(other["name"])
             if name == group or (other.get("tags") or {}).get(INSTALLATION_TAG) != installation:
                 continue
-            served = self._calls.find(Operation.GET_DEPLOYMENT, group=name, name=deployment_name(order.token))
+            served = self._calls.find(Operation.GET_DEPLOYMENT, name, deployment_name(order.token))
             if served is not None:
                 _same(served, order)
-
-    def _deploy(self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]) -> None:
-        body = self._deployment(request, order, group, image)
-        self._calls.send(Operation.DEPLOY, body, group=group, name=deployment_name(request.token))
 
     def _deployment(self, request: MachineRequest, order: AzureOrder, group: str, image: Mapping[str, str]) -> Body:
         region = request.market.region
         plan = DeploymentPlan(
-            group_id=f"/subscriptions/{self._calls.session.subscription}/resourceGroups/{group}",
+            group_id=self._calls.group_id(group),
             order=order,
             image=image,
             identity=order.identity,
@@ -154,7 +151,8 @@ class AzureBuyer:
 
     def _has_network(self, group: str, region: str) -> bool:
         if (group, region) not in self._networks:
-            if self._calls.find(Operation.GET_NETWORK, group=group, name=network_name(region)) is None:
+            id_ = network_id(self._calls.group_id(group), region)
+            if self._calls.find(Operation.GET_NETWORK, id_) is None:
                 return False
             self._networks.add((group, region))
         return True
@@ -180,7 +178,7 @@ class AzureBuyer:
         give_up = time.monotonic() + self._waits.patience_seconds
         name = deployment_name(order.token)
         while True:
-            served = self._calls.send(Operation.GET_DEPLOYMENT, group=group, name=name).body
+            served = self._calls.send(Operation.GET_DEPLOYMENT, group, name).body
             outcome = self._inventory.outcome(group, served)
             if outcome.ended or time.monotonic() >= give_up:
                 return outcome
@@ -191,7 +189,7 @@ class AzureBuyer:
     def _clear_refused(self, order: AzureOrder, outcome: OrderOutcome, group: str) -> None:
         """Deletes the remains of machines that Azure could not allocate."""
         for name in order.machine_names:
-            if name not in outcome.granted and self._calls.find(Operation.GET_MACHINE, group=group, name=name):
+            if name not in outcome.granted and self._calls.find(Operation.GET_MACHINE, group, name):
                 delete_machine(self._calls, self._inventory, MachineId(order.market.region, group, name))
 
 

@@ -22,201 +22,162 @@ Body = Mapping[str, Any]
 COMPUTE_VERSION: Final = "2026-04-01"
 NETWORK_VERSION: Final = "2026-03-01"
 _IDENTITY_VERSION: Final = "2023-01-31"
-_LOG_VERSION: Final = "2015-04-01"
-_AUTHORIZATION_VERSION: Final = "2022-04-01"
 
-_SUBSCRIPTION = "/subscriptions/{subscription}"
-_GROUP = f"{_SUBSCRIPTION}/resourceGroups/{{group}}"
-_DEPLOYMENTS, _MACHINES, _DISKS = (
+_DEPLOYMENTS, _MACHINES, _DISKS, _IDENTITIES = (
     "Microsoft.Resources/deployments",
     "Microsoft.Compute/virtualMachines",
     "Microsoft.Compute/disks",
+    "Microsoft.ManagedIdentity/userAssignedIdentities",
 )
-_INTERFACES, _ADDRESSES, _NETWORKS, _RULES = (
+_INTERFACES, _ADDRESSES, NETWORKS, RULES = (
     "Microsoft.Network/networkInterfaces",
     "Microsoft.Network/publicIPAddresses",
     "Microsoft.Network/virtualNetworks",
     "Microsoft.Network/networkSecurityGroups",
 )
+_GROUPS = "Microsoft.Resources/subscriptions/resourceGroups"
+_RESERVATIONS = "Microsoft.Compute/capacityReservationGroups/capacityReservations"
 _ROLES, _ASSIGNMENTS = "Microsoft.Authorization/roleDefinitions", "Microsoft.Authorization/roleAssignments"
 
-_READ_GROUPS = ("Microsoft.Resources/subscriptions/resourceGroups/read",)
-_READ_RESERVATIONS = ("Microsoft.Compute/capacityReservationGroups/capacityReservations/read",)
 MACHINE_PERMISSIONS: Final = tuple(f"{kind}/delete" for kind in (_MACHINES, _DISKS, _INTERFACES, _ADDRESSES))
 """Needed by the machines' managed identity, with which a machine deletes itself and its disk, interface and address."""
 
-_CallRow = tuple[str, str, str, tuple[str, ...]]
-_SdkRow = tuple[str, str, str, tuple[str, ...], str]
-_VERBS = {"GET": "read", "PUT": "write", "DELETE": "delete"}
+_BY_ID = {"read": "get_by_id", "write": "begin_create_or_update_by_id", "delete": "begin_delete_by_id"}
+_CallRow = tuple[str, tuple[str, ...], str]
 
 
-def _listing(kind: str, version: str, scope: str = _GROUP) -> _CallRow:
-    """Lists the resources of a kind."""
-    return "GET", f"{scope}/providers/{kind}", version, (f"{kind}/read",)
-
-
-def _resource(method: str, kind: str, version: str) -> _CallRow:
-    """Reads, writes or deletes a resource of a group."""
-    return method, f"{_GROUP}/providers/{kind}/{{name}}", version, (f"{kind}/{_VERBS[method]}",)
-
-
-def _sdk(sdk: str, *permissions: str) -> _SdkRow:
-    """A method of an SDK's client."""
-    return "", "", "", permissions, sdk
+def _by_id(action: str, kind: str, version: str = NETWORK_VERSION) -> _CallRow:
+    """Reads, writes or deletes a resource of a kind whose own SDK is not installed, by its id."""
+    return f"resources.resources.{_BY_ID[action]}", (f"{kind}/{action}",), version
 
 
 class ArmCall(Enum):
-    """A call to Resource Manager, and the permissions that it needs: `CLIENT.GROUP.METHOD` of an SDK (`sdk`), or
-    for resources whose SDK is not installed, its method, its path and the version of its API."""
+    """A method of an SDK's client (`CLIENT.GROUP.METHOD`) with the permissions that it needs.
 
-    def __init__(self, method: str, path: str, version: str, permissions: tuple[str, ...], sdk: str = "") -> None:
-        self.method, self.path, self.version, self.permissions = method, path, version, permissions
-        self.sdk = sdk
+    Methods for resources of any kind have the `version` of the API of one kind.
+    """
+
+    def __init__(self, method: str, permissions: tuple[str, ...], version: str = "") -> None:
+        self.method, self.permissions, self.version = method, permissions, version
 
 
 class TrialOperation(ArmCall):
     """The calls that only `spotctl try --full` makes."""
 
-    VALIDATE = _sdk("deployments.deployments.begin_validate", f"{_DEPLOYMENTS}/validate/action")
-    SIMULATE_EVICTION = _sdk("compute.virtual_machines.simulate_eviction", f"{_MACHINES}/simulateEviction/action")
+    VALIDATE = "deployments.deployments.begin_validate", (f"{_DEPLOYMENTS}/validate/action",)
+    SIMULATE_EVICTION = "compute.virtual_machines.simulate_eviction", (f"{_MACHINES}/simulateEviction/action",)
 
 
 class Operation(ArmCall):
     """All other calls."""
 
-    LIST_GROUPS = _sdk("resources.resource_groups.list", *_READ_GROUPS)
-    GET_GROUP = _sdk("resources.resource_groups.get", *_READ_GROUPS)
-    PUT_GROUP = _sdk(
-        "resources.resource_groups.create_or_update", "Microsoft.Resources/subscriptions/resourceGroups/write"
-    )
-    DELETE_GROUP = _sdk(
-        "resources.resource_groups.begin_delete", "Microsoft.Resources/subscriptions/resourceGroups/delete"
-    )
-    LIST_RESOURCES = _sdk("resources.resources.list_by_resource_group", *_READ_GROUPS)
-    LIST_DEPLOYMENTS = _sdk("deployments.deployments.list_by_resource_group", f"{_DEPLOYMENTS}/read")
-    GET_DEPLOYMENT = _sdk("deployments.deployments.get", f"{_DEPLOYMENTS}/read")
-    LIST_STEPS = _sdk("deployments.deployment_operations.list", f"{_DEPLOYMENTS}/operations/read")
-    DEPLOY = _sdk(
+    LIST_GROUPS = "resources.resource_groups.list", (f"{_GROUPS}/read",)
+    GET_GROUP = "resources.resource_groups.get", (f"{_GROUPS}/read",)
+    PUT_GROUP = "resources.resource_groups.create_or_update", (f"{_GROUPS}/write",)
+    DELETE_GROUP = "resources.resource_groups.begin_delete", (f"{_GROUPS}/delete",)
+    LIST_RESOURCES = "resources.resources.list_by_resource_group", (f"{_GROUPS}/read",)
+    LIST_DEPLOYMENTS = "deployments.deployments.list_by_resource_group", (f"{_DEPLOYMENTS}/read",)
+    GET_DEPLOYMENT = "deployments.deployments.get", (f"{_DEPLOYMENTS}/read",)
+    LIST_STEPS = "deployments.deployment_operations.list", (f"{_DEPLOYMENTS}/operations/read",)
+    DEPLOY = (
         "deployments.deployments.begin_create_or_update",
-        f"{_DEPLOYMENTS}/write",
-        f"{_MACHINES}/write",
-        f"{_DISKS}/write",
-        "Microsoft.Compute/proximityPlacementGroups/write",
-        "Microsoft.Compute/capacityReservationGroups/deploy/action",
-        "Microsoft.Compute/diskEncryptionSets/read",
-        "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
-        f"{_INTERFACES}/write",
-        f"{_INTERFACES}/join/action",
-        f"{_RULES}/write",
-        f"{_RULES}/join/action",
-        f"{_ADDRESSES}/write",
-        f"{_ADDRESSES}/join/action",
-        f"{_NETWORKS}/write",
-        f"{_NETWORKS}/subnets/join/action",
+        (
+            f"{_DEPLOYMENTS}/write",
+            f"{_MACHINES}/write",
+            f"{_DISKS}/write",
+            "Microsoft.Compute/proximityPlacementGroups/write",
+            "Microsoft.Compute/capacityReservationGroups/deploy/action",
+            "Microsoft.Compute/diskEncryptionSets/read",
+            f"{_IDENTITIES}/assign/action",
+            f"{_INTERFACES}/write",
+            f"{_INTERFACES}/join/action",
+            f"{RULES}/write",
+            f"{RULES}/join/action",
+            f"{_ADDRESSES}/write",
+            f"{_ADDRESSES}/join/action",
+            f"{NETWORKS}/write",
+            f"{NETWORKS}/subnets/join/action",
+        ),
     )
-    LIST_RESERVATIONS = _sdk("compute.capacity_reservations.list_by_capacity_reservation_group", *_READ_RESERVATIONS)
-    GET_RESERVATION = _sdk("compute.capacity_reservations.get", *_READ_RESERVATIONS)
-    LIST_MACHINES = _sdk("compute.virtual_machines.list", f"{_MACHINES}/read")
-    GET_MACHINE = _sdk("compute.virtual_machines.get", f"{_MACHINES}/read")
-    DELETE_MACHINE = _sdk("compute.virtual_machines.begin_delete", *MACHINE_PERMISSIONS)
-    CONSOLE = _sdk(
-        "compute.virtual_machines.retrieve_boot_diagnostics_data", f"{_MACHINES}/retrieveBootDiagnosticsData/action"
+    LIST_RESERVATIONS = (
+        "compute.capacity_reservations.list_by_capacity_reservation_group",
+        (f"{_RESERVATIONS}/read",),
     )
-    LIST_INTERFACES = _listing(_INTERFACES, NETWORK_VERSION)
-    LIST_ADDRESSES = _listing(_ADDRESSES, NETWORK_VERSION)
-    GET_NETWORK = _resource("GET", _NETWORKS, NETWORK_VERSION)
-    DELETE_DISK = _sdk("compute.disks.begin_delete", f"{_DISKS}/delete")
-    DELETE_INTERFACE = _resource("DELETE", _INTERFACES, NETWORK_VERSION)
-    DELETE_ADDRESS = _resource("DELETE", _ADDRESSES, NETWORK_VERSION)
-    DELETE_NETWORK = _resource("DELETE", _NETWORKS, NETWORK_VERSION)
-    GET_RULES = _resource("GET", _RULES, NETWORK_VERSION)
-    PUT_RULES = _resource("PUT", _RULES, NETWORK_VERSION)
-    DELETE_RULES = _resource("DELETE", _RULES, NETWORK_VERSION)
-    LIST_USAGES = _sdk("compute.usage.list", "Microsoft.Compute/locations/usages/read")
-    READ_LOG = (
-        "GET",
-        f"{_SUBSCRIPTION}/providers/Microsoft.Insights/eventtypes/management/values",
-        _LOG_VERSION,
-        ("Microsoft.Insights/eventtypes/values/read",),
+    GET_RESERVATION = "compute.capacity_reservations.get", (f"{_RESERVATIONS}/read",)
+    LIST_MACHINES = "compute.virtual_machines.list", (f"{_MACHINES}/read",)
+    GET_MACHINE = "compute.virtual_machines.get", (f"{_MACHINES}/read",)
+    DELETE_MACHINE = "compute.virtual_machines.begin_delete", MACHINE_PERMISSIONS
+    CONSOLE = (
+        "compute.virtual_machines.retrieve_boot_diagnostics_data",
+        (f"{_MACHINES}/retrieveBootDiagnosticsData/action",),
     )
-    LIST_ROLES = _listing(_ROLES, _AUTHORIZATION_VERSION, _SUBSCRIPTION)
-    LIST_ASSIGNMENTS = _listing(_ASSIGNMENTS, _AUTHORIZATION_VERSION, _SUBSCRIPTION)
-    ASSIGN_ROLE = _resource("PUT", _ASSIGNMENTS, _AUTHORIZATION_VERSION)
-    GET_IDENTITY = (
-        "GET",
-        "{identity}",
-        _IDENTITY_VERSION,
-        ("Microsoft.ManagedIdentity/userAssignedIdentities/read",),
-    )
-
-
-_OPTIONS: Final = {
-    "$filter": "filter",
-    "$expand": "expand",
-    "sasUriExpirationTimeInMinutes": "sas_uri_expiration_time_in_minutes",
-}
-"""What the SDKs call the parameters of a request."""
-
-SIZES_PERMISSION: Final = "Microsoft.Compute/skus/read"
+    LIST_SIZES = "compute.resource_skus.list", ("Microsoft.Compute/skus/read",)
+    LIST_USAGES = "compute.usage.list", ("Microsoft.Compute/locations/usages/read",)
+    DELETE_DISK = "compute.disks.begin_delete", (f"{_DISKS}/delete",)
+    GET_INTERFACE = _by_id("read", _INTERFACES)
+    GET_ADDRESS = _by_id("read", _ADDRESSES)
+    GET_NETWORK = _by_id("read", NETWORKS)
+    GET_RULES = _by_id("read", RULES)
+    PUT_RULES = _by_id("write", RULES)
+    DELETE_INTERFACE = _by_id("delete", _INTERFACES)
+    DELETE_ADDRESS = _by_id("delete", _ADDRESSES)
+    DELETE_NETWORK = _by_id("delete", NETWORKS)
+    DELETE_RULES = _by_id("delete", RULES)
+    GET_IDENTITY = _by_id("read", _IDENTITIES, _IDENTITY_VERSION)
+    LIST_ROLES = "authorization.role_definitions.list", (f"{_ROLES}/read",)
+    LIST_ASSIGNMENTS = "authorization.role_assignments.list_for_subscription", (f"{_ASSIGNMENTS}/read",)
+    ASSIGN_ROLE = "authorization.role_assignments.create", (f"{_ASSIGNMENTS}/write",)
+    READ_LOG = "monitor.activity_logs.list", ("Microsoft.Insights/eventtypes/values/read",)
 
 
 def permissions() -> tuple[str, ...]:
     """All permissions that spotctl needs to rent machines, sorted."""
-    needed = {permission for operation in Operation for permission in operation.permissions}
-    return tuple(sorted({SIZES_PERMISSION, *needed}))
+    return tuple(sorted({permission for operation in Operation for permission in operation.permissions}))
 
 
 class AzureCalls:
-    """Sends the calls above. Raises the errors of `AzureSession` (`CloudError`)."""
+    """Sends the calls above, with the arguments of the SDK's methods. Raises the errors of `AzureSession`
+    (`CloudError`)."""
 
     def __init__(self, session: AzureSession) -> None:
         self.session = session
 
-    def send(self, operation: ArmCall, body: object = None, /, query: Body | None = None, **places: str) -> ArmAnswer:
-        """The answer to one call; `places` are the parts of its path."""
-        call = ApiCall(_title(operation, places), " and ".join(operation.permissions))
-        if operation.sdk:
-            owner, named = places.pop("owner", ""), [*places.values(), *([] if body is None else [body])]
-            options = {_OPTIONS[name]: value for name, value in (query or {}).items()}
-            return self.session.carry_out(call, operation.sdk, named, options, owner)
-        path = operation.path.format(subscription=self.session.subscription, **places)
-        return self.session.send(
-            call, operation.method, path, body, **{"api-version": operation.version, **(query or {})}
-        )
+    def group_id(self, group: str) -> str:
+        """The id of a resource group."""
+        return f"{self.session.subscription_id}/resourceGroups/{group}"
 
-    def find(self, operation: ArmCall, /, query: Body | None = None, **places: str) -> Body | None:
+    def send(self, operation: ArmCall, *named: object, owner: str = "", **options: Any) -> ArmAnswer:  # noqa: ANN401  # as the SDKs declare them
+        """The answer to one call. `owner` is a subscription other than the session's."""
+        if operation.version:
+            options["api_version"] = operation.version
+        return self.session.carry_out(_described(operation, named), operation.method, *named, owner=owner, **options)
+
+    def find(self, operation: ArmCall, *named: object, **options: Any) -> Body | None:  # noqa: ANN401  # as the SDKs declare them
         """The body of the answer to a call; None: the resource does not exist."""
         try:
-            return self.send(operation, query=query, **places).body
+            return self.send(operation, *named, **options).body
         except UnknownResource:
             return None
 
-    def pages(self, operation: ArmCall, /, query: Body | None = None, **places: str) -> Iterator[Body]:
+    def pages(self, operation: ArmCall, *named: object, owner: str = "", **options: Any) -> Iterator[Body]:  # noqa: ANN401  # as the SDKs declare them
         """Everything that a call lists."""
-        if operation.sdk:
-            owner, options = places.pop("owner", ""), {_OPTIONS[name]: value for name, value in (query or {}).items()}
-            call = ApiCall(_title(operation, places), " and ".join(operation.permissions))
-            yield from self.session.items(call, operation.sdk, list(places.values()), options, owner)
-            return
-        answer = self.send(operation, query=query, **places).body
-        while True:
-            yield from answer.get("value") or ()
-            link = answer.get("nextLink")
-            if not link:
-                return
-            call = ApiCall(_title(operation, places), " and ".join(operation.permissions))
-            answer = self.session.send(call, operation.method, link).body
+        return self.session.items(_described(operation, named), operation.method, *named, owner=owner, **options)
 
-    def listed(self, operation: ArmCall, /, query: Body | None = None, **places: str) -> list[Body]:
+    def listed(self, operation: ArmCall, *named: object, **options: Any) -> list[Body]:  # noqa: ANN401  # as the SDKs declare them
         """Everything that a call lists; nothing, if the group does not exist."""
         try:
-            return list(self.pages(operation, query=query, **places))
+            return list(self.pages(operation, *named, **options))
         except UnknownResource:
             return []
 
+    def sizes(self, region: str) -> Iterator[Any]:
+        """The machine sizes of a region, as the SDK describes them."""
+        call = ApiCall(f"Azure's machine sizes in {region}", " and ".join(Operation.LIST_SIZES.permissions))
+        return self.session.items(call, Operation.LIST_SIZES.method, filter=f"location eq '{region}'")
+
     def console(self, group: str, name: str) -> str:
         """A machine's serial console output, as far as Azure has it by now."""
-        answer = self.send(Operation.CONSOLE, query={"sasUriExpirationTimeInMinutes": 5}, group=group, name=name)
+        answer = self.send(Operation.CONSOLE, group, name, sas_uri_expiration_time_in_minutes=5)
         link = answer.body.get("serialConsoleLogBlobUri")
         if not link:
             return ""
@@ -227,15 +188,12 @@ class AzureCalls:
         except UnknownResource:
             return ""
 
-    def sizes(self, region: str) -> Iterator[Any]:
-        """The machine sizes of a region, as the SDK describes them."""
-        call = ApiCall(f"Azure's machine sizes in {region}", SIZES_PERMISSION)
-        for page in self.session.pages(
-            call, lambda compute: compute.resource_skus.list(filter=f"location eq '{region}'")
-        ):
-            yield from page
 
-
-def _title(operation: ArmCall, places: Mapping[str, str]) -> str:
-    where = "/".join(value.rpartition("/")[2] for value in places.values())
-    return f"Azure: {operation.name.lower().replace('_', ' ')}{' ' if where else ''}{where}"
+def _described(operation: ArmCall, named: tuple[object, ...]) -> ApiCall:
+    """A call by its title and the names that it is about."""
+    names = [name for name in named if isinstance(name, str)]
+    where = "/".join(name.rpartition("/")[2] for name in names)
+    return ApiCall(
+        f"Azure: {operation.name.lower().replace('_', ' ')}{' ' if where else ''}{where}",
+        " and ".join(operation.permissions),
+    )

@@ -53,6 +53,8 @@ CLOUD = Cloud(
         "azure-mgmt-compute",
         (
             "azure-identity",
+            "azure-mgmt-authorization",
+            "azure-mgmt-monitor",
             "azure-mgmt-resource",
             "azure-mgmt-resource-deployments",
             "azure-mgmt-resourcegraph",

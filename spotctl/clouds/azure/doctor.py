@@ -23,8 +23,7 @@ from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
 SETUP = "run az login, and set AZURE_SUBSCRIPTION_ID"
-_AUTHORIZATION_VERSION = "2022-04-01"
-_PROVIDERS_VERSION = "2021-04-01"
+_PERMISSIONS_VERSION = "2022-04-01"
 _ANY_LOCATION = "eastus"
 
 
@@ -54,10 +53,12 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 def _permissions(session: AzureSession) -> Iterator[Finding]:
     call = ApiCall("Azure permissions", "Microsoft.Authorization/permissions/read")
-    answer = session.get(call, "providers/Microsoft.Authorization/permissions", _AUTHORIZATION_VERSION)
+    # The SDK of roles lists the permissions for a resource group only, and there may be none yet.
+    own = f"{session.subscription_id}/providers/Microsoft.Authorization/permissions"
+    answer = session.carry_out(call, "resources.resources.get_by_id", own, api_version=_PERMISSIONS_VERSION)
     yield Finding("azure", "credentials", Level.GOOD, f"subscription {session.subscription}")
-    yield skew("azure", answer.headers["date"])
-    grants: list[dict[str, Any]] = answer.json()["value"]
+    yield skew("azure", answer.date)
+    grants: list[dict[str, Any]] = answer.body["value"]
     missing = [action for action in ALL if not any(_grants(grant, action) for grant in grants)]
     yield permissions("azure", missing, len(ALL))
 
@@ -65,7 +66,7 @@ def _permissions(session: AzureSession) -> Iterator[Finding]:
 def _registration(session: AzureSession) -> Finding:
     """Checks that the subscription may use what machines consist of."""
     call = ApiCall("Azure resource providers", "Microsoft.Resources/subscriptions/providers/read")
-    states = {name: session.get(call, f"providers/{name}", _PROVIDERS_VERSION).json() for name in NAMESPACES}
+    states = {name: session.carry_out(call, "resources.providers.get", name).body for name in NAMESPACES}
     missing = [name for name, answer in states.items() if answer.get("registrationState") != "Registered"]
     if missing:
         return Finding("azure", "providers", Level.FAILS, f"not registered: {', '.join(missing)}", REGISTER)
@@ -84,7 +85,7 @@ def _matches(patterns: Sequence[str], action: str) -> bool:
 def _quotas(session: AzureSession, settings: Settings) -> Iterator[Finding]:
     location = os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_LOCATION
     call = ApiCall(f"Azure quotas in {location}", "Microsoft.Compute/locations/usages/read")
-    pages = session.pages(call, lambda compute: compute.usage.list(location))
+    pages = session.pages(call, Operation.LIST_USAGES.method, location)
     limits = {usage.name.value: usage.limit for page in pages for usage in page if usage.name is not None}
     for what, name, title in (("spot", SPOT_QUOTA, "Spot vCPUs"), ("on-demand", ON_DEMAND_QUOTA, "vCPUs")):
         limit = limits.get(name)
@@ -100,14 +101,13 @@ def _identity(session: AzureSession, identity: str | None) -> Finding:
     if identity is None:
         return Finding("azure", "identity", Level.NOTE, "not set, so no machines can be rented", "see docs/azure.md")
     calls, name = AzureCalls(session), identity.rpartition("/")[2]
-    known = calls.find(Operation.GET_IDENTITY, identity=identity)
+    known = calls.find(Operation.GET_IDENTITY, identity)
     if known is None:
         cure = "create it with az identity create, or correct identity in [azure]"
         return Finding("azure", "identity", Level.FAILS, f"{identity} does not exist", cure)
     principal = known["properties"]["principalId"]
     # The role at the subscription reaches the machines of everyone; earlier instructions had users assign it there.
-    wide = {"$filter": f"atScope() and assignedTo('{principal}')"}
-    if calls.listed(Operation.LIST_ASSIGNMENTS, query=wide):
+    if calls.listed(Operation.LIST_ASSIGNMENTS, filter=f"atScope() and assignedTo('{principal}')"):
         everywhere = f"--assignee {principal} --scope /subscriptions/{session.subscription}"
         cure = f"az role assignment delete {everywhere}: each run assigns the role for its own group"
         return Finding("azure", "identity", Level.NOTE, f"{name} has a role in the whole subscription", cure)

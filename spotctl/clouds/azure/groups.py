@@ -23,17 +23,17 @@ class RunGroups:
     def listed(self, tags: Mapping[str, str]) -> Iterator[Body]:
         """The resource groups made by spotctl whose machines may have these tags."""
         mark = f"tagName eq '{GROUP_TAG}' and tagValue eq '{GROUP_MARK}'"
-        for group in self._calls.pages(Operation.LIST_GROUPS, query={"$filter": mark}):
+        for group in self._calls.pages(Operation.LIST_GROUPS, filter=mark):
             if _is_ours(group, group_tags(tags)):
                 yield group
 
     def ensure(self, request: MachineRequest, group: str) -> None:
         """Makes the group of a run. BadRequest: a group of this name exists and is not of this run."""
         wanted = checked({**self._company, **group_tags(request.tags), GROUP_TAG: GROUP_MARK})
-        existing = self._calls.find(Operation.GET_GROUP, group=group)
+        existing = self._calls.find(Operation.GET_GROUP, group)
         if existing is None:
             body = {"location": request.market.region, "tags": wanted}
-            self._calls.send(Operation.PUT_GROUP, body, group=group)
+            self._calls.send(Operation.PUT_GROUP, group, body)
             return
         if existing["properties"]["provisioningState"] == _DELETING:
             raise Throttled(f"resource group {group} is being deleted; try again once it is gone")

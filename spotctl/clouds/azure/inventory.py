@@ -75,8 +75,8 @@ class Inventory:
 
     def machines(self, group: str) -> Iterator[Machine]:
         """All machines of a group, including those that have ended."""
-        alive = {vm["name"].lower(): vm for vm in self._calls.listed(Operation.LIST_MACHINES, group=group)}
-        deployments = self._calls.listed(Operation.LIST_DEPLOYMENTS, group=group)
+        alive = {vm["name"].lower(): vm for vm in self._calls.listed(Operation.LIST_MACHINES, group)}
+        deployments = self._calls.listed(Operation.LIST_DEPLOYMENTS, group)
         refused: set[str] = set()
         missing: list[_UnlistedMachine] = []
         for deployment in deployments:
@@ -112,7 +112,7 @@ class Inventory:
     def _partial(self, group: str, deployment: Body, names: frozenset[str]) -> OrderOutcome:
         code, message = cause_of(deployment["properties"].get("error"))
         granted = set()
-        for step in self._calls.pages(Operation.LIST_STEPS, group=group, name=deployment["name"]):
+        for step in self._calls.pages(Operation.LIST_STEPS, group, deployment["name"]):
             properties = step["properties"]
             name = str((properties.get("targetResource") or {}).get("id", "")).rpartition("/")[2]
             if name not in names:
@@ -130,8 +130,7 @@ class Inventory:
 
     def is_allocated(self, group: str, name: str) -> bool:
         """Whether Azure has given the machine hardware: from then on it is billed."""
-        view = {"$expand": "instanceView"}
-        vm = self._calls.find(Operation.GET_MACHINE, query=view, group=group, name=name)
+        vm = self._calls.find(Operation.GET_MACHINE, group, name, expand="instanceView")
         statuses = ((vm or {}).get("properties", {}).get("instanceView") or {}).get("statuses") or ()
         return any(status.get("code") in _ALLOCATED for status in statuses)
 
@@ -147,11 +146,12 @@ class Inventory:
         """Whether this machine has been seen to be gone."""
         return machine in self._cache.ends
 
-    def address(self, group: str, vm: Body) -> MachineAddresses | None:
+    def address(self, vm: Body) -> MachineAddresses | None:
         """The addresses of a machine; None: it has none yet."""
-        if vm["id"].lower() not in self._cache.addresses:
-            self._read_addresses(group)
-        return self._cache.addresses.get(vm["id"].lower())
+        id_ = vm["id"].lower()
+        if id_ not in self._cache.addresses and (known := self._read_addresses(vm)):
+            self._cache.addresses[id_] = known
+        return self._cache.addresses.get(id_)
 
     def _alive(self, group: str, vms: list[Body]) -> Iterator[Machine]:
         for vm in vms:
@@ -159,7 +159,7 @@ class Inventory:
             if order is None:
                 continue
             id_ = MachineId(order.market.region, group, vm["name"])
-            address, properties = self.address(group, vm), vm["properties"]
+            address, properties = self.address(vm), vm["properties"]
             state = _STATES.get(properties["provisioningState"], MachineState.RUNNING)
             self._cache.seen_alive.add(id_)
             yield Machine(
@@ -172,17 +172,20 @@ class Inventory:
                 address="" if address is None else address.private,
             )
 
-    def _read_addresses(self, group: str) -> None:
-        public = {
-            address["id"].lower(): address["properties"].get("ipAddress", "")
-            for address in self._calls.listed(Operation.LIST_ADDRESSES, group=group)
-        }
-        for interface in self._calls.listed(Operation.LIST_INTERFACES, group=group):
-            owner = (interface["properties"].get("virtualMachine") or {}).get("id", "").lower()
-            first = interface["properties"]["ipConfigurations"][0]["properties"]
-            outside = public.get((first.get("publicIPAddress") or {}).get("id", "").lower(), "")
-            if owner and first.get("privateIPAddress"):
-                self._cache.addresses[owner] = MachineAddresses(first["privateIPAddress"], outside)
+    def _read_addresses(self, vm: Body) -> MachineAddresses | None:
+        """The addresses of a machine's interface, which Azure makes with the machine."""
+        interfaces = vm["properties"].get("networkProfile", {}).get("networkInterfaces") or ()
+        interface = self._calls.find(Operation.GET_INTERFACE, interfaces[0]["id"]) if interfaces else None
+        if interface is None:
+            return None
+        first = interface["properties"]["ipConfigurations"][0]["properties"]
+        if not first.get("privateIPAddress"):
+            return None
+        outside = first.get("publicIPAddress")
+        public = self._calls.find(Operation.GET_ADDRESS, outside["id"]) if outside else None
+        return MachineAddresses(
+            first["privateIPAddress"], "" if public is None else public["properties"].get("ipAddress", "")
+        )
 
     # -- machines that do not exist any more --------------------------------------------------------------------------
 
@@ -191,7 +194,7 @@ class Inventory:
         for machine in missing:
             id_ = machine.id
             known = id_ in self._cache.ends
-            vm = None if known else self._calls.find(Operation.GET_MACHINE, group=id_.group, name=id_.name)
+            vm = None if known else self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
             if vm is None:
                 yield machine
             else:
@@ -239,17 +242,17 @@ class Inventory:
         self._cache.log_read[group] = now
         since, until = min(machine.began for machine in unknown) - _LOG_MARGIN, wall_us() + _LOG_MARGIN
         between = f"eventTimestamp ge '{format_time(since)}' and eventTimestamp le '{format_time(until)}'"
-        query = {"$filter": f"{between} and resourceGroupName eq '{group}'"}
+        logged = self._calls.pages(Operation.READ_LOG, filter=f"{between} and resourceGroupName eq '{group}'")
         # Without the right to read the log, only the reasons are unknown; the machines are listed all the same.
         with suppress(AccessDenied):
             own = frozenset[str]().union(*(self._principals(machine.order.identity) for machine in unknown))
-            return ends(self._calls.pages(Operation.READ_LOG, query=query), own)
+            return ends(logged, own)
         return {}
 
     def _principals(self, identity: str) -> frozenset[str]:
         """The names under which Azure logs an identity's calls."""
         if identity not in self._cache.principals:
-            answer = self._calls.find(Operation.GET_IDENTITY, identity=identity)
+            answer = self._calls.find(Operation.GET_IDENTITY, identity)
             properties = {} if answer is None else answer["properties"]
             self._cache.principals[identity] = frozenset(
                 str(properties[name]).lower() for name in ("principalId", "clientId") if properties.get(name)

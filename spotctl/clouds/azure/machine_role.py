@@ -31,24 +31,23 @@ class RoleAssignments:
         """
         if (group, identity) in self._assigned:
             return
-        known = self._calls.find(Operation.GET_IDENTITY, identity=identity)
+        known = self._calls.find(Operation.GET_IDENTITY, identity)
         if known is None:
             return
         principal = str(known["properties"]["principalId"])
-        body = {
-            "properties": {
-                "roleDefinitionId": self._definition_id(),
-                "principalId": principal,
-                "principalType": "ServicePrincipal",
-            }
+        assignment = {
+            "role_definition_id": self._definition_id(),
+            "principal_id": principal,
+            "principal_type": "ServicePrincipal",
         }
-        name = uuid.uuid5(_NAMES, f"{group} {principal}")
-        self._calls.send(Operation.ASSIGN_ROLE, body, group=group, name=str(name))
+        name = str(uuid.uuid5(_NAMES, f"{group} {principal}"))
+        self._calls.send(Operation.ASSIGN_ROLE, self._calls.group_id(group), name, assignment)
         self._assigned.add((group, identity))
 
     def _definition_id(self) -> str:
         if not self._definition:
-            known = self._calls.listed(Operation.LIST_ROLES, query={"$filter": f"roleName eq '{MACHINE_ROLE}'"})
+            subscription = self._calls.session.subscription_id
+            known = self._calls.listed(Operation.LIST_ROLES, subscription, filter=f"roleName eq '{MACHINE_ROLE}'")
             if not known:
                 raise BadRequest(
                     f"the subscription has no role {MACHINE_ROLE}, which machines need to delete themselves: create it"

@@ -16,7 +16,7 @@ from pricing_data.errors import CloudError
 from pricing_data.market import Market
 from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.buyer import AzureBuyer, Waits
-from spotctl.clouds.azure.calls import AzureCalls, Operation, TrialOperation
+from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation
 from spotctl.clouds.azure.groups import RunGroups
 from spotctl.clouds.azure.inventory import Inventory
 from spotctl.clouds.azure.names import (
@@ -28,7 +28,7 @@ from spotctl.clouds.azure.removal import Removal, delete_machine, group_resource
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import USUAL_DISK_GIB, families_of
-from spotctl.clouds.azure.template import RULES, ssh_rules
+from spotctl.clouds.azure.template import ssh_rules
 from spotctl.clouds.errors import NotFound, ProviderError, Throttled, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
@@ -88,7 +88,7 @@ class AzureProvider(RentingProvider):
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         """See `CloudProvider`. On-demand machines also count against the quotas of their families."""
         with translated(f"quotas in {region}"):
-            usages = self._calls.listed(Operation.LIST_USAGES, region=region)
+            usages = self._calls.listed(Operation.LIST_USAGES, region)
             families = families_of(instance_types, self._buyer.sizes_in(region))
         limits = {usage["name"]["value"].lower(): int(usage["limit"]) for usage in usages}
         shared = (
@@ -125,7 +125,7 @@ class AzureProvider(RentingProvider):
         if id_ is None:
             raise NotFound(f"{machine}: not a machine of Azure", (machine,))
         with translated(machine):
-            self._calls.send(TrialOperation.SIMULATE_EVICTION, group=id_.group, name=id_.name)
+            self._calls.send(TrialOperation.SIMULATE_EVICTION, id_.group, id_.name)
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class AzureProvider(RentingProvider):
         with translated():
             for group in self._groups.listed(tags):
                 shared = dict(group.get("tags") or {})
-                items = self._calls.listed(Operation.LIST_RESOURCES, group=group["name"])
+                items = self._calls.listed(Operation.LIST_RESOURCES, group["name"])
                 resources += [*(resource_in(group["name"], item, shared) for item in items), group_resource(group)]
         return tuple(resource for resource in resources if tags.items() <= resource.tags.items())
 
@@ -154,12 +154,12 @@ class AzureProvider(RentingProvider):
             )
 
     def _admit_in(self, group: str, ssh_from: Sequence[str]) -> Iterator[str]:
-        items = self._calls.listed(Operation.LIST_RESOURCES, group=group)
-        for name in (item["name"] for item in items if item["type"].lower() == RULES.lower()):
-            rules = self._calls.send(Operation.GET_RULES, group=group, name=name).body
+        items = self._calls.listed(Operation.LIST_RESOURCES, group)
+        for item in (item for item in items if item["type"].lower() == RULES.lower()):
+            rules = self._calls.send(Operation.GET_RULES, item["id"]).body
             kept = {key: rules[key] for key in ("location", "tags") if key in rules}
-            self._calls.send(Operation.PUT_RULES, {**kept, "properties": ssh_rules(ssh_from)}, group=group, name=name)
-            yield f"security group {group}/{name}"
+            self._calls.send(Operation.PUT_RULES, item["id"], {**kept, "properties": ssh_rules(ssh_from)})
+            yield f"security group {group}/{item['name']}"
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
@@ -210,8 +210,8 @@ class AzureProvider(RentingProvider):
 
     def _look_up(self, id_: MachineId) -> RemoteMachine:
         with translated():
-            vm = self._calls.find(Operation.GET_MACHINE, group=id_.group, name=id_.name)
-            address = None if vm is None else self._inventory.address(id_.group, vm)
+            vm = self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
+            address = None if vm is None else self._inventory.address(vm)
         if vm is None:
             raise NotFound(f"{id_}: gone (evicted or returned)", (str(id_),))
         public = self._settings.public_ip and not self._settings.private_ssh
@@ -234,7 +234,7 @@ class AzureProvider(RentingProvider):
     def _is_gone(self, id_: MachineId) -> bool:
         """Whether a machine is gone or being deleted; False if Azure does not answer."""
         try:
-            vm = self._calls.find(Operation.GET_MACHINE, group=id_.group, name=id_.name)
+            vm = self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
         except CloudError:
             return False
         return vm is None or vm["properties"]["provisioningState"] == _DELETING

@@ -51,7 +51,7 @@ def delete_machine(calls: AzureCalls, inventory: Inventory, machine: MachineId) 
     """Deletes a machine, and notes that if there was something to delete."""
     try:
         with translated():
-            answer = calls.send(Operation.DELETE_MACHINE, group=machine.group, name=machine.name)
+            answer = calls.send(Operation.DELETE_MACHINE, machine.group, machine.name)
     except NotFound:
         return
     if answer.status != 204:  # 204: there was nothing to delete
@@ -98,9 +98,10 @@ class Removal:
         operation = next((operation for kind, operation in _KINDS.values() if kind == resource.kind), None)
         if operation is None:
             return True  # goes with its group
-        group, name = _group_of(resource.id), resource.id.rpartition("/")[2]
+        id_ = resource.id.removeprefix(_CLOUD)
+        named = (id_,) if operation.version else (_group_of(resource.id), id_.rpartition("/")[2])
         try:
-            return self._calls.send(operation, group=group, name=name).status == 204
+            return self._calls.send(operation, *named).status == 204
         except UnknownResource:
             return True
         except RequestRejected as error:
@@ -110,14 +111,14 @@ class Removal:
 
     def _delete_group(self, resource: Resource) -> bool:
         group = _group_of(resource.id)
-        body = self._calls.find(Operation.GET_GROUP, group=group)
+        body = self._calls.find(Operation.GET_GROUP, group)
         if body is None:
             return True
         tags: Mapping[str, str] = body.get("tags") or {}
         if tags.get(GROUP_TAG) != GROUP_MARK or not resource.tags.items() <= tags.items():
             return True  # another group has taken its name since
         if body["properties"]["provisioningState"] != "Deleting":
-            self._calls.send(Operation.DELETE_GROUP, group=group)
+            self._calls.send(Operation.DELETE_GROUP, group)
         self._accepted.add(resource.id)
         return False
 

@@ -8,7 +8,7 @@ orders at the same moment may still get one machine too many.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE
@@ -21,46 +21,39 @@ _CORRECT: Final = "correct the job's reservations"
 _ID: Final = re.compile(r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/[^/]+/[^/]+/([^/]+)", re.IGNORECASE)
 
 
-class ReservationGroup(NamedTuple):
-    """A group of capacity reservations: its subscription, its resource group and its name."""
-
-    owner: str
-    group: str
-    name: str
-
-
 def available(calls: AzureCalls, request: MachineRequest) -> int:
     """The machines of a request that its reservations have now. NoCapacity: none. NotFound: no such machines are
     reserved."""
     match = _ID.fullmatch(request.reservation)
     if match is None:
         raise NotFound(f"{request.market}: {request.reservation} is no id of a capacity reservation group; {_CORRECT}")
-    named = ReservationGroup(*match.groups())
+    owner, group, name = match.groups()
     try:
-        member = _member(calls, named, request)
-        query = {"$expand": "instanceView"}
-        shown = calls.send(Operation.GET_RESERVATION, query=query, **named._asdict(), member=str(member["name"])).body
+        member = _member(calls, match, request)
+        shown = calls.send(
+            Operation.GET_RESERVATION, group, name, member["name"], owner=owner, expand="instanceView"
+        ).body
     except UnknownResource as error:
         raise NotFound(
             f"{request.market}: Azure has no capacity reservation group {request.reservation}; {_CORRECT}"
         ) from error
     quantity, used = _use(shown)
     if used >= quantity:
-        raise NoCapacity(f"{request.market}: all {quantity} machines of reservation {named.name} are in use")
+        raise NoCapacity(f"{request.market}: all {quantity} machines of reservation {name} are in use")
     return min(request.count, quantity - used)
 
 
-def _member(calls: AzureCalls, named: ReservationGroup, request: MachineRequest) -> Body:
+def _member(calls: AzureCalls, named: re.Match[str], request: MachineRequest) -> Body:
     """The group's reservation of the machines' size and zone; it has one of each at most."""
-    zone = zone_of(request.market)
+    (owner, group, name), zone = named.groups(), zone_of(request.market)
     wanted, others = (request.market.instance_type.lower(), zone), list[str]()
-    for member in calls.pages(Operation.LIST_RESERVATIONS, **named._asdict()):
+    for member in calls.pages(Operation.LIST_RESERVATIONS, group, name, owner=owner):
         size, own = str(member["sku"]["name"]), (member.get("zones") or [NO_ZONE])[0]
         if (size.lower(), own) == wanted:
             return member
         others.append(f"{size} {_place(own)}")
     raise NotFound(
-        f"{request.market}: {named.name} reserves no {request.market.instance_type} {_place(zone)}, but"
+        f"{request.market}: {name} reserves no {request.market.instance_type} {_place(zone)}, but"
         f" {', '.join(others) or 'nothing'}; {_CORRECT}"
     )
 

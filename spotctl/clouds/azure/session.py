@@ -7,19 +7,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from azure.core import PipelineClient
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 from azure.core.pipeline.policies import SansIOHTTPPolicy
 from azure.core.rest import HttpRequest, HttpResponse
-from azure.mgmt.compute import ComputeManagementClient
-from azure.mgmt.resource.deployments import DeploymentsMgmtClient
-from azure.mgmt.resource.resources import ResourceManagementClient
 from azure.mgmt.resourcegraph import ResourceGraphClient
 from azure.mgmt.resourcegraph.models import QueryRequest, QueryRequestOptions
 
@@ -37,11 +35,8 @@ from spotctl.clouds.errors import ApiCall, first_line
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
-    from azure.core.paging import ItemPaged
 
 __all__ = ["ArmAnswer", "AzureSession", "NoToken", "SharedToken", "TokenCredential", "cause_of"]
-
-T = TypeVar("T")
 
 _ROWS_PER_PAGE = 1000
 _RENEW_SECONDS = 300
@@ -52,20 +47,24 @@ VALIDATION_SECONDS = 120.0
 """How long the validation of an order may take."""
 
 
-_CLIENTS: Mapping[str, Callable[..., Any]] = {
-    "compute": ComputeManagementClient,
-    "deployments": DeploymentsMgmtClient,
-    "resources": ResourceManagementClient,
+_CLIENTS: Mapping[str, str] = {
+    "authorization": "azure.mgmt.authorization.v2022_04_01:AuthorizationManagementClient",
+    "compute": "azure.mgmt.compute:ComputeManagementClient",
+    "deployments": "azure.mgmt.resource.deployments:DeploymentsMgmtClient",
+    "monitor": "azure.mgmt.monitor:MonitorManagementClient",
+    "resources": "azure.mgmt.resource.resources:ResourceManagementClient",
 }
+"""The client of each SDK; an SDK is imported when it is first used."""
 _STORAGE_SCOPE = "https://storage.azure.com/.default"
 
 
 @dataclass(frozen=True, slots=True)
 class ArmAnswer:
-    """An answer of Resource Manager; `body` is empty where it sent none."""
+    """An answer of Resource Manager, and when it was sent; `body` is empty where it sent none."""
 
     status: int
     body: Mapping[str, Any]
+    date: str = ""
 
 
 class SharedToken:
@@ -104,7 +103,7 @@ class NoToken:
 
 
 class AzureSession:
-    """Azure's APIs for one subscription. Each call opens its own client: clients must not be shared by threads."""
+    """Azure's APIs for one subscription. Each thread has clients of its own, which keep their connections."""
 
     def __init__(self, subscription: str, settings: AzureSettings, credential: TokenCredential) -> None:
         self.subscription = subscription
@@ -128,22 +127,14 @@ class AzureSession:
         return session
 
     @property
+    def subscription_id(self) -> str:
+        """The id of the subscription as a resource."""
+        return f"/subscriptions/{self.subscription}"
+
+    @property
     def host(self) -> str:
         """The host of the management endpoint."""
         return urlsplit(self._settings.endpoint).hostname or ""
-
-    def pages(self, call: ApiCall, listing: Callable[[ComputeManagementClient], ItemPaged[T]]) -> Iterator[list[T]]:
-        """The pages of a listing of the compute API; for example `lambda compute: compute.usage.list("eastus")`."""
-        with self._compute() as client:
-            with self._translated(call):
-                pages = listing(client).by_page()
-            while True:
-                with self._translated(call):
-                    page = next(pages, None)
-                    items = None if page is None else list(page)
-                if items is None:
-                    return
-                yield items
 
     def rows(self, call: ApiCall, query: str) -> Iterator[list[Any]]:
         """The pages of a Resource Graph query's result."""
@@ -164,55 +155,29 @@ class AzureSession:
         if answer.result_truncated == "true":
             raise NoAnswer(f"{call.what}: Resource Graph truncated its answer", _LATER)
 
-    def get(self, call: ApiCall, path: str, api_version: str) -> HttpResponse:
-        """The answer of a Resource Manager path below the subscription, such as `providers/X/permissions`."""
-        url = f"{self._settings.endpoint}/subscriptions/{self.subscription}/{path}"
-        with self._compute() as client, self._translated(call):
-            answer = client.send_request(HttpRequest("GET", url, params={"api-version": api_version}))
-            answer.raise_for_status()
-            return answer
-
-    def send(self, call: ApiCall, method: str, path: str, body: object = None, /, **parameters: str) -> ArmAnswer:
-        """Sends a request to a path of Resource Manager or to a link that it gave, and returns the answer.
-
-        The connection is kept for the thread's next request. A refusal is raised with the code and text of the error
-        that caused it: Resource Manager wraps errors of a deployment's resources.
-        """
-        request = HttpRequest(method, self._url(call, path), params=parameters, json=body)
-        with self._translated(call):
-            response = self._client("compute").send_request(request)
-            answered = _json_of(response)
-        if response.status_code >= 400:
-            raise _refusal(response, answered, call)
-        return ArmAnswer(response.status_code, answered)
-
-    def carry_out(
-        self, call: ApiCall, operation: str, named: Sequence[Any], options: Mapping[str, Any], owner: str = ""
-    ) -> ArmAnswer:
-        """Calls `CLIENT.GROUP.METHOD` of an SDK, and returns the answer.
+    def carry_out(self, call: ApiCall, method: str, *named: Any, owner: str = "", **options: Any) -> ArmAnswer:  # noqa: ANN401  # as the SDKs declare them
+        """Calls `CLIENT.GROUP.METHOD` of an SDK, and returns the answer as Resource Manager sent it.
 
         What Azure is still carrying out is not waited for, except validations. `owner` is a subscription other than the
         session's.
         """
-        client, group, name = operation.split(".")
         with self._answered(call):
-            method = getattr(getattr(self._client(client, owner), group), name)
-            if operation.endswith(".begin_validate"):
-                poller = method(*named, polling_interval=1, **options)
+            called = self._method(method, owner)
+            answer: ArmAnswer
+            if method.endswith(".begin_validate"):
+                poller = called(*named, polling_interval=1, cls=_answer_of, **options)
                 poller.wait(VALIDATION_SECONDS)
-                return ArmAnswer(200, poller.result()) if poller.done() else ArmAnswer(202, {})
-            if ".begin_" in operation:
-                begun = method(*named, polling=False, cls=_status_of, **options)
-                return ArmAnswer(begun.result(), {})
-            return ArmAnswer(200, method(*named, cls=_object_of, **options) or {})
+                answer = poller.result() if poller.done() else ArmAnswer(202, {})
+            elif ".begin_" in method:
+                answer = called(*named, polling=False, cls=_answer_of, **options).result()
+            else:
+                answer = called(*named, cls=_answer_of, **options)
+            return answer
 
-    def items(
-        self, call: ApiCall, operation: str, named: Sequence[Any], options: Mapping[str, Any], owner: str = ""
-    ) -> Iterator[Mapping[str, Any]]:
-        """Everything that a listing of an SDK has, page by page."""
-        client, group, name = operation.split(".")
+    def items(self, call: ApiCall, method: str, *named: Any, owner: str = "", **options: Any) -> Iterator[Any]:  # noqa: ANN401  # see above
+        """Everything that a listing of an SDK has, as JSON or as models that can be read as such."""
         with self._answered(call):
-            listed = getattr(getattr(self._client(client, owner), group), name)(*named, **options)
+            listed = self._method(method, owner)(*named, cls=_json_of_items, **options)
         while True:
             with self._answered(call):
                 item = next(listed, None)
@@ -220,18 +185,40 @@ class AzureSession:
                 return
             yield item
 
-    def _client(self, name: str, owner: str = "") -> Any:  # noqa: ANN401  # the SDKs have no common base
-        """A client whose connections are kept for the thread's next calls."""
+    def pages(self, call: ApiCall, method: str, *named: Any, **options: Any) -> Iterator[list[Any]]:  # noqa: ANN401  # see above
+        """The pages of a listing; a refusal is told as of a query."""
+        with self._translated(call):
+            pages = self._method(method)(*named, **options).by_page()
+        while True:
+            with self._translated(call):
+                page = next(pages, None)
+                items = None if page is None else list(page)
+            if items is None:
+                return
+            yield items
+
+    def _method(self, method: str, owner: str = "") -> Callable[..., Any]:
+        client, group, name = method.split(".")
+        called: Callable[..., Any] = getattr(getattr(self.client(client, owner), group), name)
+        return called
+
+    def client(self, name: str, owner: str = "") -> Any:  # noqa: ANN401  # the SDKs have no common base
+        """An SDK's client, whose connections are kept for the thread's next calls."""
         known: dict[tuple[str, str], Any] = self._of_thread.__dict__.setdefault("clients", {})
         if (name, owner) not in known:
-            known[name, owner] = _CLIENTS[name](
-                self._credential, owner or self.subscription, self._settings.endpoint, **self._client_options()
+            module, _, client = _CLIENTS[name].partition(":")
+            known[name, owner] = getattr(import_module(module), client)(
+                self._credential,
+                owner or self.subscription,
+                base_url=self._settings.endpoint,
+                **self._client_options(),
             )
         return known[name, owner]
 
     @contextmanager
     def _answered(self, call: ApiCall) -> Iterator[None]:
-        """Raises a refusal with the code and text of the error that caused it, as `send` does."""
+        """Raises a refusal with the code and text of the error that caused it: Resource Manager wraps errors of a
+        deployment's resources."""
         with self._translated(call):
             try:
                 yield
@@ -249,20 +236,6 @@ class AzureSession:
             answer = client.send_request(HttpRequest("GET", url))
             answer.raise_for_status()
             return answer.read()
-
-    def _url(self, call: ApiCall, path: str) -> str:
-        """The address of a path, or a link, which may spell out the port but not name another host: tokens go there."""
-        own, link = urlsplit(self._settings.endpoint), urlsplit(path)
-        if path.startswith("/"):
-            return f"{self._settings.endpoint}{path}"
-        if (own.scheme, own.hostname) != (link.scheme, link.hostname):
-            raise NoAnswer(f"{call.what}: the answer links to another host, {link.hostname}", _LATER)
-        return path
-
-    def _compute(self) -> ComputeManagementClient:
-        return ComputeManagementClient(
-            self._credential, self.subscription, self._settings.endpoint, **self._client_options()
-        )
 
     @contextmanager
     def _translated(self, call: ApiCall) -> Iterator[None]:
@@ -302,15 +275,14 @@ class AzureSession:
         return options
 
 
-def _object_of(answered: Any, model: Any, *_: object) -> Any:  # noqa: ANN401  # the SDK's answer and model
-    text = answered.http_response.text()
-    if text.strip() and not isinstance(json.loads(text), dict):
-        raise TypeError("it is not an object")
-    return model
+def _answer_of(answered: Any, *_: object) -> ArmAnswer:  # noqa: ANN401  # the SDKs' answers
+    response = answered.http_response
+    return ArmAnswer(response.status_code, _json_of(response), response.headers.get("date", ""))
 
 
-def _status_of(answered: Any, *_: object) -> int:  # noqa: ANN401  # the SDK's answer
-    return int(answered.http_response.status_code)
+def _json_of_items(items: Iterable[Any]) -> list[Any]:
+    """The items of a page as JSON; models of the newer SDKs can be read as such."""
+    return [item if isinstance(item, Mapping) else item.serialize(keep_readonly=True) for item in items]
 
 
 def storage_token(settings: AzureSettings, credential: TokenCredential | None = None) -> tuple[str, float]:

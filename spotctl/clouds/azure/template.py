@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from azure.mgmt.compute import models
+
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION
+from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION, NETWORKS, RULES
 from spotctl.clouds.azure.names import AzureOrder, checked, group_tags, machine_name, zone_of
 from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.azure.sizes import disk_gib_of
@@ -26,11 +28,9 @@ _INTERFACES_VERSION: Final = "2022-11-01"
 _SCHEMA: Final = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 _ADDRESSES: Final = "10.47.0.0/16"
 _SUBNET: Final = "machines"
-_VMS, _PLACEMENT, _NETWORKS, RULES = (
+_VMS, _PLACEMENT = (
     "Microsoft.Compute/virtualMachines",
     "Microsoft.Compute/proximityPlacementGroups",
-    "Microsoft.Network/virtualNetworks",
-    "Microsoft.Network/networkSecurityGroups",
 )
 
 
@@ -50,10 +50,20 @@ class DeploymentPlan:
 def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings) -> Json:
     """The body of the deployment."""
     shared = _network(request, plan, settings) if plan.own_network else []
-    # An equal group that exists stays as it is; it goes with the run's resource group.
-    shared += [_placement(request, settings)] if request.close else []
+    if request.close:
+        # An equal group that exists stays as it is; it goes with the run's resource group.
+        placement = models.ProximityPlacementGroup(
+            location=request.market.region,
+            tags=checked({**settings.tags, **group_tags(request.tags)}),
+            properties=models.ProximityPlacementGroupProperties(proximity_placement_group_type="Standard"),
+        )
+        shared.append(_resource(_PLACEMENT, placement_name(request.market), placement))
     needs = [f"{plan.group_id}/providers/{resource['type']}/{resource['name']}" for resource in shared]
-    machines = [_machine(request, plan, settings, index, needs) for index in range(request.count)]
+    machines = [
+        _resource(_VMS, machine_name(request.token, index), _machine(request, plan, settings, index))
+        | {"dependsOn": needs}
+        for index in range(request.count)
+    ]
     template = {"$schema": _SCHEMA, "contentVersion": "1.0.0.0", "resources": [*shared, *machines]}
     return {
         "tags": plan.order.written(settings.tags),
@@ -66,6 +76,11 @@ def network_name(region: str) -> str:
     return f"spotctl-{region}"
 
 
+def network_id(group_id: str, region: str) -> str:
+    """The id of a run's network in a region."""
+    return f"{group_id}/providers/{NETWORKS}/{network_name(region)}"
+
+
 def placement_name(market: Market) -> str:
     """The name of a run's proximity placement group: a group's machines are in one zone."""
     return network_name(market.region) if market.zone == NO_ZONE else f"{network_name(market.region)}-{market.zone}"
@@ -73,7 +88,7 @@ def placement_name(market: Market) -> str:
 
 def own_subnet(group_id: str, region: str) -> str:
     """The subnet of a run's own network."""
-    return f"{group_id}/providers/{_NETWORKS}/{network_name(region)}/subnets/{_SUBNET}"
+    return f"{network_id(group_id, region)}/subnets/{_SUBNET}"
 
 
 def ssh_rules(ssh_from: Sequence[str]) -> Json:
@@ -104,111 +119,114 @@ def _network(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachi
     }
     made = [] if settings.security_group else [{"type": RULES, **common, "properties": rules}]
     needs = [] if settings.security_group else [own]
-    return [*made, {"type": _NETWORKS, **common, "dependsOn": needs, "properties": network}]
+    return [*made, {"type": NETWORKS, **common, "dependsOn": needs, "properties": network}]
 
 
-def _placement(request: MachineRequest, settings: AzureMachineSettings) -> Json:
-    return {
-        "type": _PLACEMENT,
-        "apiVersion": COMPUTE_VERSION,
-        "name": placement_name(request.market),
-        "location": request.market.region,
-        "tags": checked({**settings.tags, **group_tags(request.tags)}),
-        "properties": {"proximityPlacementGroupType": "Standard"},
-    }
+def _resource(kind: str, name: str, model: models.VirtualMachine | models.ProximityPlacementGroup) -> Json:
+    """A model of the SDK as a resource of a template."""
+    return {"type": kind, "apiVersion": COMPUTE_VERSION, "name": name, **model.as_dict(exclude_readonly=True)}
 
 
 def _machine(
-    request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int, needs: list[str]
-) -> Json:
+    request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int
+) -> models.VirtualMachine:
     market = request.market
     close = f"{plan.group_id}/providers/{_PLACEMENT}/{placement_name(market)}"
-    return {
-        "type": _VMS,
-        "apiVersion": COMPUTE_VERSION,
-        "name": machine_name(request.token, index),
-        "location": market.region,
-        "tags": plan.order.written(settings.tags, index),
-        "dependsOn": needs,
-        "identity": {"type": "UserAssigned", "userAssignedIdentities": {plan.identity: {}}},
-        **({} if market.zone == NO_ZONE else {"zones": [zone_of(market)]}),
-        "properties": {
-            "hardwareProfile": {"vmSize": market.instance_type},
-            **_purchase(request.bid),
-            **({"proximityPlacementGroup": {"id": close}} if request.close else {}),
-            **_reserved(request.reservation),
-            "storageProfile": {"imageReference": dict(plan.image), "osDisk": _disk(request, plan, settings, index)},
-            "osProfile": _system(request, plan, index),
-            "networkProfile": _connection(request, plan, settings, index),
-            "diagnosticsProfile": {"bootDiagnostics": {"enabled": True}},
-        },
-    }
+    reserved = models.CapacityReservationProfile(
+        capacity_reservation_group=models.SubResource(id=request.reservation),
+    )
+    properties = models.VirtualMachineProperties(
+        hardware_profile=models.HardwareProfile(vm_size=market.instance_type),
+        proximity_placement_group=models.SubResource(id=close) if request.close else None,
+        capacity_reservation=reserved if request.reservation else None,
+        storage_profile=models.StorageProfile(
+            image_reference=models.ImageReference(**plan.image), os_disk=_disk(request, plan, settings, index)
+        ),
+        os_profile=_system(request, plan, index),
+        network_profile=_connection(request, plan, settings, index),
+        diagnostics_profile=models.DiagnosticsProfile(boot_diagnostics=models.BootDiagnostics(enabled=True)),
+        **_purchase(request.bid),
+    )
+    return models.VirtualMachine(
+        location=market.region,
+        tags=plan.order.written(settings.tags, index),
+        zones=None if market.zone == NO_ZONE else [zone_of(market)],
+        identity=models.VirtualMachineIdentity(
+            type="UserAssigned", user_assigned_identities={plan.identity: models.UserAssignedIdentitiesValue()}
+        ),
+        properties=properties,
+    )
 
 
-def _purchase(bid: int | None) -> Json:
+def _purchase(bid: int | None) -> dict[str, Any]:
+    """How a machine is paid for. An eviction deletes a spot machine."""
     if bid is None:
         return {"priority": "Regular"}
     most = bid // _NANOS_OF_PRICE * _NANOS_OF_PRICE / NANOS_PER_DOLLAR
     if not most:
         raise BadRequest(f"a bid of {bid} nano-dollars an hour is below 0.00001 USD, the lowest that Azure takes")
-    return {"priority": "Spot", "evictionPolicy": "Delete", "billingProfile": {"maxPrice": most}}
-
-
-def _reserved(group: str) -> Json:
-    """The group of capacity reservations from which a machine is taken."""
-    return {"capacityReservation": {"capacityReservationGroup": {"id": group}}} if group else {}
-
-
-def _disk(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int) -> Json:
-    size = disk_gib_of(plan.image, request.disk_gib)
-    managed: Json = {"storageAccountType": settings.disk_type}
-    if settings.disk_encryption_set:
-        managed["diskEncryptionSet"] = {"id": settings.disk_encryption_set}
     return {
-        "name": f"{machine_name(request.token, index)}-disk",
-        "createOption": "FromImage",
-        "deleteOption": "Delete",
-        "managedDisk": managed,
-        **({} if size is None else {"diskSizeGB": size}),
+        "priority": "Spot",
+        "eviction_policy": "Delete",
+        "billing_profile": models.BillingProfile(max_price=most),
     }
 
 
-def _system(request: MachineRequest, plan: DeploymentPlan, index: int) -> Json:
-    path = f"/home/{ADMIN}/.ssh/authorized_keys"
-    return {
-        "computerName": machine_name(request.token, index),
-        "adminUsername": ADMIN,
-        "customData": base64.b64encode(plan.start_up).decode(),
-        "linuxConfiguration": {
-            "disablePasswordAuthentication": True,
-            "ssh": {"publicKeys": [{"path": path, "keyData": plan.admin_key}]},
-        },
-    }
+def _disk(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int) -> models.OSDisk:
+    keys = settings.disk_encryption_set
+    return models.OSDisk(
+        name=f"{machine_name(request.token, index)}-disk",
+        create_option="FromImage",
+        delete_option="Delete",
+        managed_disk=models.ManagedDiskParameters(
+            storage_account_type=settings.disk_type,
+            disk_encryption_set=models.DiskEncryptionSetParameters(id=keys) if keys else None,
+        ),
+        disk_size_gb=disk_gib_of(plan.image, request.disk_gib),
+    )
 
 
-def _connection(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int) -> Json:
-    name, region = machine_name(request.token, index), request.market.region
+def _system(request: MachineRequest, plan: DeploymentPlan, index: int) -> models.OSProfile:
+    key = models.SshPublicKey(path=f"/home/{ADMIN}/.ssh/authorized_keys", key_data=plan.admin_key)
+    return models.OSProfile(
+        computer_name=machine_name(request.token, index),
+        admin_username=ADMIN,
+        custom_data=base64.b64encode(plan.start_up).decode(),
+        linux_configuration=models.LinuxConfiguration(
+            disable_password_authentication=True, ssh=models.SshConfiguration(public_keys=[key])
+        ),
+    )
+
+
+def _connection(
+    request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int
+) -> models.NetworkProfile:
+    """The interface and the address that are made, and deleted, with the machine."""
+    name, own = machine_name(request.token, index), own_subnet(plan.group_id, request.market.region)
     subnet = request.network or settings.subnet
     tags = checked({**settings.tags, **group_tags(request.tags)})
-    address: Json = {"primary": True, "subnet": {"id": subnet or own_subnet(plan.group_id, region)}}
-    if settings.public_ip:
-        address["publicIPAddressConfiguration"] = {
-            "name": f"{name}-address",
-            "sku": {"name": "Standard", "tier": "Regional"},
-            "tags": tags,
-            "properties": {"deleteOption": "Delete", "publicIPAllocationMethod": "Static"},
-        }
-    interface: Json = {
-        "primary": True,
-        "deleteOption": "Delete",
-        "ipConfigurations": [{"name": "first", "properties": address}],
-    }
-    if subnet and settings.security_group:
-        interface["networkSecurityGroup"] = {"id": settings.security_group}
-    return {
-        "networkApiVersion": _INTERFACES_VERSION,
-        "networkInterfaceConfigurations": [{"name": f"{name}-nic", "tags": tags, "properties": interface}],
-    }
+    public = models.VirtualMachinePublicIPAddressConfiguration(
+        name=f"{name}-address",
+        sku=models.PublicIPAddressSku(name="Standard", tier="Regional"),
+        tags=tags,
+        properties=models.VirtualMachinePublicIPAddressConfigurationProperties(
+            delete_option="Delete", public_ip_allocation_method="Static"
+        ),
+    )
+    address = models.VirtualMachineNetworkInterfaceIPConfigurationProperties(
+        primary=True,
+        subnet=models.SubResource(id=subnet or own),
+        public_ip_address_configuration=public if settings.public_ip else None,
+    )
+    rules = settings.security_group if subnet else None
+    interface = models.VirtualMachineNetworkInterfaceConfigurationProperties(
+        primary=True,
+        delete_option="Delete",
+        ip_configurations=[models.VirtualMachineNetworkInterfaceIPConfiguration(name="first", properties=address)],
+        network_security_group=models.SubResource(id=rules) if rules else None,
+    )
+    made = models.VirtualMachineNetworkInterfaceConfiguration(name=f"{name}-nic", tags=tags, properties=interface)
+    return models.NetworkProfile(network_api_version=_INTERFACES_VERSION, network_interface_configurations=[made])
 
 
 def _literal(value: Any) -> Any:  # noqa: ANN401  # JSON is any value

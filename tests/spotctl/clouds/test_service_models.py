@@ -20,7 +20,9 @@ from spotctl.agent.data.blobs.http import Caller, HttpCall
 from spotctl.agent.data.blobs.s3 import S3Bucket
 from spotctl.agent.lease.self_deletion import METADATA_HOST
 from spotctl.clouds.azure import self_deletion as azure
+from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
+from spotctl.clouds.azure.session import AzureSession, NoToken
 from spotctl.clouds.gcp import permissions as gcp_permissions, self_deletion as gcp
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.installation import INSTALLATION_TAG
@@ -207,61 +209,40 @@ def test_the_permissions_of_a_project_are_asked_for_as_its_iam_takes_them() -> N
 # -- Azure -------------------------------------------------------------------------------------------------------------
 
 _COMPUTE, _NETWORK = "compute.operations._operations", "network.operations._operations"
-_RESOURCES = "resource.resources.operations._operations"
-_DEPLOYMENTS = "resource.deployments.operations._operations"
-BUILDERS: Mapping[ArmCall, tuple[str, str]] = {
-    Operation.LIST_GROUPS: (_RESOURCES, "resource_groups_list"),
-    Operation.GET_GROUP: (_RESOURCES, "resource_groups_get"),
-    Operation.PUT_GROUP: (_RESOURCES, "resource_groups_create_or_update"),
-    Operation.DELETE_GROUP: (_RESOURCES, "resource_groups_delete"),
-    Operation.LIST_RESOURCES: (_RESOURCES, "resources_list_by_resource_group"),
-    Operation.LIST_DEPLOYMENTS: (_DEPLOYMENTS, "deployments_list_by_resource_group"),
-    Operation.GET_DEPLOYMENT: (_DEPLOYMENTS, "deployments_get"),
-    Operation.LIST_STEPS: (_DEPLOYMENTS, "deployment_operations_list"),
-    Operation.DEPLOY: (_DEPLOYMENTS, "deployments_create_or_update"),
-    Operation.LIST_RESERVATIONS: (_COMPUTE, "capacity_reservations_list_by_capacity_reservation_group"),
-    Operation.GET_RESERVATION: (_COMPUTE, "capacity_reservations_get"),
-    Operation.LIST_MACHINES: (_COMPUTE, "virtual_machines_list"),
-    Operation.GET_MACHINE: (_COMPUTE, "virtual_machines_get"),
-    Operation.DELETE_MACHINE: (_COMPUTE, "virtual_machines_delete"),
-    Operation.CONSOLE: (_COMPUTE, "virtual_machines_retrieve_boot_diagnostics_data"),
-    Operation.LIST_INTERFACES: (_NETWORK, "network_interfaces_list"),
-    Operation.LIST_ADDRESSES: (_NETWORK, "public_ip_addresses_list"),
-    Operation.GET_NETWORK: (_NETWORK, "virtual_networks_get"),
-    Operation.DELETE_DISK: (_COMPUTE, "disks_delete"),
-    Operation.DELETE_INTERFACE: (_NETWORK, "network_interfaces_delete"),
-    Operation.DELETE_ADDRESS: (_NETWORK, "public_ip_addresses_delete"),
-    Operation.DELETE_NETWORK: (_NETWORK, "virtual_networks_delete"),
-    Operation.GET_RULES: (_NETWORK, "network_security_groups_get"),
-    Operation.PUT_RULES: (_NETWORK, "network_security_groups_create_or_update"),
-    Operation.DELETE_RULES: (_NETWORK, "network_security_groups_delete"),
-    Operation.LIST_USAGES: (_COMPUTE, "usage_list"),
-    TrialOperation.VALIDATE: (_DEPLOYMENTS, "deployments_validate"),
-    TrialOperation.SIMULATE_EVICTION: (_COMPUTE, "virtual_machines_simulate_eviction"),
+OF_NETWORKS: Mapping[ArmCall, str] = {
+    Operation.GET_INTERFACE: "network_interfaces_get",
+    Operation.GET_ADDRESS: "public_ip_addresses_get",
+    Operation.GET_NETWORK: "virtual_networks_get",
+    Operation.GET_RULES: "network_security_groups_get",
+    Operation.PUT_RULES: "network_security_groups_create_or_update",
+    Operation.DELETE_INTERFACE: "network_interfaces_delete",
+    Operation.DELETE_ADDRESS: "public_ip_addresses_delete",
+    Operation.DELETE_NETWORK: "virtual_networks_delete",
+    Operation.DELETE_RULES: "network_security_groups_delete",
 }
-"""Calls to Resource Manager, and the SDK's functions that make the same request."""
-OF_OTHER_SDKS = {
-    Operation.READ_LOG: "azure-mgmt-monitor",
-    Operation.LIST_ROLES: "azure-mgmt-authorization",
-    Operation.LIST_ASSIGNMENTS: "azure-mgmt-authorization",
-    Operation.ASSIGN_ROLE: "azure-mgmt-authorization",
-    Operation.GET_IDENTITY: "azure-mgmt-msi",
-}
-"""Calls whose SDKs spotctl does not need, and the packages."""
+"""Calls by a resource's id, and the functions of the SDK of networks that make the same request."""
+VERBS = {"get_by_id": "GET", "begin_create_or_update_by_id": "PUT", "begin_delete_by_id": "DELETE"}
 
 
-def test_each_call_to_azure_is_compared_or_belongs_to_another_sdk() -> None:
-    calls = {*Operation, *TrialOperation}
-    assert (set(BUILDERS) | set(OF_OTHER_SDKS), set(BUILDERS) & set(OF_OTHER_SDKS)) == (calls, set())
+def test_the_calls_by_id_are_those_to_networks_and_to_the_identity() -> None:
+    by_id = {call for call in (*Operation, *TrialOperation) if call.version}
+    assert by_id == {*OF_NETWORKS, Operation.GET_IDENTITY}
 
 
-@pytest.mark.parametrize("call", BUILDERS, ids=lambda call: call.name)
-def test_a_call_to_azure_is_the_sdks_request(call: ArmCall) -> None:
-    method, path, newest = request_of_sdk(*BUILDERS[call])
-    assert (call.method, shape_of(call.path)) == (method, shape_of(path))
-    assert call.version <= newest
-    if call.method == "PUT":
-        assert call.version == newest
+@pytest.mark.parametrize("call", OF_NETWORKS, ids=lambda call: call.name)
+def test_a_call_by_id_is_the_request_of_the_sdk_of_networks(call: ArmCall) -> None:
+    method, path, newest = request_of_sdk(_NETWORK, OF_NETWORKS[call])
+    kind = call.permissions[0].rpartition("/")[0]
+    own = f"/subscriptions/{{subscription}}/resourceGroups/{{group}}/providers/{kind}/{{name}}"
+    assert (VERBS[call.method.rpartition(".")[2]], shape_of(own)) == (method, shape_of(path))
+    assert call.version == newest
+
+
+@pytest.mark.parametrize("call", [*Operation, *TrialOperation], ids=lambda call: call.name)
+def test_a_call_to_azure_is_a_method_of_an_sdk(call: ArmCall) -> None:
+    session = AzureSession("subscription", AzureSettings(management_endpoint="http://127.0.0.1:1"), NoToken())
+    client, group, name = call.method.split(".")
+    assert callable(getattr(getattr(session.client(client), group), name))
 
 
 def test_a_machine_of_azure_deletes_itself_with_the_sdks_request() -> None:

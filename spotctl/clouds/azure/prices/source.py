@@ -120,7 +120,7 @@ def _region(name: str) -> str:
 def _machine_types(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
     call = ApiCall(f"Azure machine types of {region}", _READ_SKUS)
     rejects = Rejects(call.what)
-    for page in session.pages(call, lambda compute: compute.resource_skus.list(filter=f"location eq '{region}'")):
+    for page in session.pages(call, "compute.resource_skus.list", filter=f"location eq '{region}'"):
         types = rejects.good(read_type, page, named)
         yield FetchedRows(types=tuple(t for t in types if request.wants_type(t.name)))
     rejects.report()

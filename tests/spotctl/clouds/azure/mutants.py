@@ -190,8 +190,8 @@ def _changed(usual: Callable[..., Any], change: Callable[[Any], object]) -> Call
     return fault
 
 
-def _never_deployed(self: AzureCalls, operation: Operation, /, **places: Any) -> Any:  # noqa: ANN401 - a body
-    return None if operation is Operation.GET_DEPLOYMENT else _find(self, operation, **places)
+def _never_deployed(self: AzureCalls, operation: Operation, *named: object, **options: Any) -> Any:  # noqa: ANN401 - a body
+    return None if operation is Operation.GET_DEPLOYMENT else _find(self, operation, *named, **options)
 
 
 def _all_granted(_: Inventory, group: str, deployment: Any, machines: frozenset[str]) -> OrderOutcome:  # noqa: ANN401, ARG001
@@ -214,7 +214,7 @@ def _suppressing(subject: str = "") -> Iterator[None]:  # noqa: ARG001 - as the 
 
 
 def _unchecked(self: Removal, resource: Resource) -> bool:
-    self._calls.send(Operation.DELETE_GROUP, group=resource.id.rpartition("/")[2])
+    self._calls.send(Operation.DELETE_GROUP, resource.id.rpartition("/")[2])
     return True
 
 
@@ -269,7 +269,7 @@ OF_AZURE = (
         "an evicted machine is only stopped",
         template,
         "_purchase",
-        _changed(_purchase, lambda made: made.update(evictionPolicy="Deallocate")),
+        _changed(_purchase, lambda made: made.update(eviction_policy="Deallocate")),
         in_world(evicted_and_nothing_left),
     ),
     mutant(
@@ -283,7 +283,7 @@ OF_AZURE = (
         "spot machines are bought at any price",
         template,
         "_purchase",
-        _changed(_purchase, lambda made: made.update(billingProfile={"maxPrice": -1})),
+        _changed(_purchase, lambda made: made.update(billing_profile={"maxPrice": -1})),
         in_world(too_expensive),
     ),
     mutant(

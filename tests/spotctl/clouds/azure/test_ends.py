@@ -132,5 +132,5 @@ def test_a_look_at_a_run_costs_three_calls_however_many_machines_it_has(world: W
     provider.list({})
     before = len(world.server.server.requests)
     assert len(provider.list({"spotctl-run": "night-1"})) == machines
-    asked = [one.path.rpartition("/")[2] for one in world.server.server.requests[before:]]
-    assert asked == ["resourceGroups", "virtualMachines", "deployments"]
+    asked = [one.path.rpartition("/")[2].lower() for one in world.server.server.requests[before:]]
+    assert asked == ["resourcegroups", "virtualmachines", "deployments"]

@@ -51,6 +51,28 @@ def test_machines_that_are_gone_are_not_bought_again_by_another_process(world: W
     assert len(created(world)) == 2
 
 
+@pytest.mark.parametrize("by", ["eviction", "deletion"])
+def test_a_machine_that_went_before_its_lost_answer_arrived_is_not_bought_again(world: World, by: str) -> None:
+    """Azure carries the order out, its answer is lost, and the machine is gone when the request is repeated."""
+    world.server.server.faults.append(Fault("/deployments/", skip=1, cut=10))
+    asked = order(machines=1)
+    with pytest.raises(Unanswered):
+        world.provider().create(asked)
+    (name,) = created(world)
+    if by == "eviction":
+        world.server.evict(name, None)
+    else:
+        deleted = world.server.vm(name)
+        world.server.fleet.end_bill(deleted, "deleted")
+        world.server.fleet.vanish(deleted)
+    for provider in (world.provider(), world.provider()):
+        (again,) = provider.create(asked)
+        assert (again.id.rpartition("/")[2], again.state) == (name, MachineState.GONE)
+    assert created(world) == [name]
+    deployed = [one for one in world.server.server.requests if one.method == "PUT" and "/deployments/" in one.path]
+    assert len(deployed) == 1
+
+
 def test_the_same_token_in_another_run_is_refused(world: World) -> None:
     world.provider().create(order())
     tags = dict(order().tags) | {"spotctl-run": "night-2"}
