@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agileml.engines import job_state
-from agileml.engines.base import EvictionWarning, FleetEvent, Gone
+from agileml.engines.base import FleetEvent, Gone
 from agileml.engines.chaos import Chaos, Quiet
 from agileml.engines.interrupts import until_done
 from agileml.engines.job_loop import TURN_SECONDS, JobLoop
@@ -20,6 +20,7 @@ from agileml.engines.local.processes import Processes
 from agileml.errors import AgileMLError, BadArgument, Unrecoverable
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params
+from agileml.protocol.messages import Warned
 from agileml.runtime.attach import code_version, publish, published_in
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_client import ControllerClient
@@ -126,7 +127,7 @@ class AttachedJob:
 
     def warn(self, node: str, seconds: float) -> None:
         """A node's machine will be taken away after `seconds`."""
-        self._fleet.report(EvictionWarning(node, seconds))
+        self._fleet.report(Warned(node, seconds))
 
     def lose(self, node: str) -> None:
         """A node is gone, or its machine is."""

@@ -12,6 +12,7 @@ from typing import Protocol
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.job import Listener, Trained, TrainingJob
+from agileml.protocol.messages import Warned
 from agileml.runtime.output import Output
 from agileml.runtime.results import Result
 
@@ -44,14 +45,6 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictionWarning:
-    """A machine will be taken away."""
-
-    name: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Gone:
     """A role no longer runs, and nothing of it is left on its machine.
 
@@ -75,7 +68,7 @@ class Gone:
         return f"{ended}: {self.output}" if self.output else ended
 
 
-FleetEvent = Joined | EvictionWarning | Gone
+FleetEvent = Joined | Warned | Gone
 
 
 class MachineFleet(Protocol):
@@ -102,7 +95,7 @@ class MachineFleet(Protocol):
         ...
 
     def stop(self, name: str, notice: float | None = None) -> None:
-        """Takes a machine away: at once, or after `notice` seconds, announced by an `EvictionWarning`.
+        """Takes a machine away: at once, or after `notice` seconds, announced by a `Warned`.
 
         `Gone(name, None)` is reported once nothing of it is left; the node may end by itself before. Does nothing for
         a name that is gone or has been given notice.

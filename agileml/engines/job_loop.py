@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from agileml.engines.base import ControllerLink, EvictionWarning, FleetEvent, Gone, Joined, MachineFleet
+from agileml.engines.base import ControllerLink, FleetEvent, Gone, Joined, MachineFleet
 from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.crash_guard import CrashGuard, ProcessFailure
 from agileml.engines.interrupts import until_done
 from agileml.errors import JobFailed, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Warned
 from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.output import Output, Printed
 from agileml.runtime.results import Result
@@ -171,10 +172,10 @@ class JobLoop:
         match event:
             case Joined():
                 self._machines[event.name] = RunningMachine(event.name, event.reliable, warned=False)
-            case EvictionWarning():
-                if event.name in self._machines:
-                    self._machines[event.name] = replace(self._machines[event.name], warned=True)
-                self._link.warn(event.name, event.seconds)
+            case Warned():
+                if event.node in self._machines:
+                    self._machines[event.node] = replace(self._machines[event.node], warned=True)
+                self._link.warn(event.node, event.seconds)
             case Gone(name=name) if name == CONTROLLER:
                 self._count_restart(event)
                 self._fleet.start_controller()

@@ -39,7 +39,7 @@ from spotctl.agent.container.processes import MARK, RunningCommand, dies_with
 from spotctl.agent.errors import BrokenProtocol, MachineEnding
 from spotctl.agent.files import replace_json
 from spotctl.agent.layout import LEASE_VARIABLE
-from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor
+from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor, MachineNotice
 from spotctl.agent.link.executions import Executions
 from spotctl.agent.link.output import EVERY_SECONDS, OutputTimes, read_chunk, times_file
 from spotctl.agent.link.server import LinkServer
@@ -76,17 +76,6 @@ class AgentSettings:
     counts_traffic: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _HeardNotice:
-    """A notice; `deadline` is on this machine's monotonic clock, in seconds, and `until` on the provider's clock."""
-
-    number: int
-    kind: str
-    until: int
-    deadline: float
-    source: str
-
-
 class MachineAgent:
     """One machine's agent. It has one thread, sleeps until something is due, and never waits for a caller."""
 
@@ -104,7 +93,8 @@ class MachineAgent:
         self._kill_at: float | None = None
         self._running_grace = 0.0
         self._exit_code: int | None = None
-        self._notices: list[_HeardNotice] = []
+        # With the moment of each on this machine's monotonic clock, in seconds.
+        self._notices: dict[MachineNotice, float] = {}
         self._shut_down = self._ending = False
         self._wake_ups = WakeUps()
 
@@ -181,13 +171,13 @@ class MachineAgent:
         folder = Path(payload.folder or self._settings.payload_folder or own)
         self._command = RunningCommand(payload.command, folder, environment, self._output, self._folder)
         self._running_grace = payload.grace_seconds
-        for notice in self._notices:
-            self._pass_on(notice)
+        for notice, deadline in self._notices.items():
+            self._pass_on(notice, deadline)
 
     @property
     def _grace(self) -> float:
         """The seconds of grace of the running command, until a known eviction at the latest."""
-        evictions = [notice.deadline for notice in self._notices if notice.kind == "evict"]
+        evictions = [deadline for notice, deadline in self._notices.items() if notice.kind == "evict"]
         left = min(evictions, default=float("inf")) - time.monotonic()
         return max(min(self._running_grace, left), 0.0)
 
@@ -201,19 +191,17 @@ class MachineAgent:
         if self._command is not None:
             self._job.grant(seconds)
 
-    def _notify(self, kind: str, until: int, seconds: float, source: str) -> None:
-        if kind not in KINDS:
-            raise BrokenProtocol(f"notice of kind {kind!r}: expected one of {', '.join(KINDS)}")
-        if any((known.kind, known.until, known.source) == (kind, until, source) for known in self._notices):
-            return
-        notice = _HeardNotice(len(self._notices) + 1, kind, until, time.monotonic() + seconds, source)
-        self._notices.append(notice)
-        self._pass_on(notice)
+    def _notify(self, notice: MachineNotice, seconds: float) -> None:
+        if notice.kind not in KINDS:
+            raise BrokenProtocol(f"notice of kind {notice.kind!r}: expected one of {', '.join(KINDS)}")
+        if notice not in self._notices:
+            self._notices[notice] = time.monotonic() + seconds
+            self._pass_on(notice, self._notices[notice])
 
-    def _pass_on(self, notice: _HeardNotice) -> None:
+    def _pass_on(self, notice: MachineNotice, deadline: float) -> None:
         if self._command is None or self._payload is None:
             return
-        self._job.notify(notice.kind, max(notice.deadline - time.monotonic(), 0.0), notice.source)
+        self._job.notify(notice.kind, max(deadline - time.monotonic(), 0.0), notice.source)
         if notice.kind != "hint" and self._payload.term_at_notice:
             self._command.terminate()
 
@@ -238,9 +226,10 @@ class MachineAgent:
             "renew": lambda _, request: self._renew(int(request["until"]), float(request["seconds"])),
             "status": lambda *_: self._status(),
             "notify": lambda _, request: self._notify(
-                str(request["kind"]), int(request["until"]), float(request["seconds"]), str(request["source"])
+                MachineNotice(str(request["kind"]), int(request["until"]), str(request["source"])),
+                float(request["seconds"]),
             ),
-            "notices": lambda *_: {"notices": [_plain(notice) for notice in self._notices]},
+            "notices": lambda *_: {"notices": [asdict(notice) for notice in self._notices]},
             "output": lambda _, request: {"output": self._read_output(int(request["after"]))},
             "output_times": lambda _, request: {
                 "times": read_chunk(times_file(self._output), int(request["after"]), OUTPUT_CHUNK)
@@ -285,10 +274,6 @@ class MachineAgent:
 
     def _on_signal(self, *_: object) -> None:
         self._shut_down = True
-
-
-def _plain(notice: _HeardNotice) -> dict[str, Any]:
-    return {"number": notice.number, "kind": notice.kind, "until": notice.until, "source": notice.source}
 
 
 def fork_agent(agent: Callable[[], MachineAgent], unwanted: Sequence[int]) -> int:

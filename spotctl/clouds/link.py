@@ -27,6 +27,7 @@ from spotctl.agent.errors import (
     RequestRefused,
     WrongSecret,
 )
+from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.agent.link.client import AgentAddress, LinkClient
 from spotctl.agent.link.usage import GpuUse, Traffic
 from spotctl.agent.link.wire import SECRET_BYTES
@@ -62,15 +63,6 @@ class MachineStatus:
     notices: int
     gpus: GpuUse | None = None
     traffic: Traffic | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MachineNotice:
-    """An announcement that a machine will be taken (`kind` "evict") at `until`, or may be ("hint"), by `source`."""
-
-    kind: str
-    until: int
-    source: str
 
 
 @dataclass(frozen=True, slots=True)

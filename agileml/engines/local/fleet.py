@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined, MachineFleet
+from agileml.engines.base import FleetEvent, Gone, Joined, MachineFleet
 from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.local.processes import Processes
 from agileml.errors import BadArgument
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Warned
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.output import Output, Printed, show
 from agileml.runtime.prepared_job import PreparedJob, RunnableJob, shape_of
@@ -119,7 +120,7 @@ class LocalFleet:
             self._kill(name)
         elif name not in self._deadlines:
             self._deadlines[name] = time.monotonic() + notice
-            self._events.append(EvictionWarning(name, notice))
+            self._events.append(Warned(name, notice))
 
     def events(self) -> Sequence[FleetEvent]:
         """Kills the processes whose notice is over, and reports those that ended."""

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.base import EvictionWarning, FleetEvent, Gone, Joined
+from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.sim.simulation import Machines, Simulation, infrequent_collection
 from agileml.job import Listener, Observation, Stopping, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.messages import Warned
 from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import JobShape, PreparedJob
@@ -94,7 +95,7 @@ class SimulatedFleet:
             simulation.kill(name)
         elif name in simulation.nodes and name not in simulation.warned:
             simulation.warn(name, notice or 0.0)
-            self._events.append(EvictionWarning(name, notice or 0.0))
+            self._events.append(Warned(name, notice or 0.0))
 
     def events(self) -> Sequence[FleetEvent]:
         """The changes that were made to machines, and the nodes that left by themselves."""

@@ -47,6 +47,18 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineNotice:
+    """An announcement that a machine will be taken (`kind` "evict") at `until`, or may be ("hint"), by `source`.
+
+    `until` is in microseconds of the provider's clock, which is UTC except in simulations.
+    """
+
+    kind: str
+    until: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseNotice:
     """An announcement to the job: the kind of event, its deadline, and the source of the notice."""
 

@@ -1,30 +1,22 @@
 """Eviction notices: one poller for each cloud, which asks the cloud's metadata service, and a relay to the agent.
 
 A poller's `poll` returns the notices in force, waits no longer than the service's long poll, and raises
-OSError or ValueError when the service does not answer as documented. Moments are seconds since 1970.
+OSError or ValueError when the service does not answer as documented.
 """
 
 import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from spotctl.agent.cloud_parts import MACHINE, cloud_part
 from spotctl.agent.errors import AgentError
+from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.agent.link.client import LinkClient
 
 _LONGEST_PAUSE = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class CloudNotice:
-    """The machine will be taken (`kind` "evict") at `until`, or may be ("hint"); by `source`."""
-
-    kind: str
-    until: float
-    source: str
 
 
 class NoticePoller(Protocol):
@@ -32,7 +24,7 @@ class NoticePoller(Protocol):
 
     pause: float
 
-    def poll(self) -> list[CloudNotice]:
+    def poll(self) -> list[MachineNotice]:
         """The notices in force; a notice may be returned more than once."""
         ...
 
@@ -53,7 +45,7 @@ class NoticeRelay:
 
     def __init__(self, poller: NoticePoller, connect: Callable[[], LinkClient], sleep: Callable[[float], None]) -> None:
         self._poller, self._connect, self._sleep = poller, connect, sleep
-        self._delivered: set[tuple[str, float, str]] = set()
+        self._delivered: set[MachineNotice] = set()
         self._evicted = False
         self._failure = ""
 
@@ -76,11 +68,10 @@ class NoticeRelay:
     def turn(self) -> None:
         """Asks the cloud once and passes new notices on."""
         for notice in self._poller.poll():
-            known = (notice.kind, notice.until, notice.source)
-            if known not in self._delivered:
-                until, seconds = round(notice.until * 1e6), max(notice.until - time.time(), 0.0)
-                self._call("notify", kind=notice.kind, until=until, seconds=seconds, source=notice.source)
-                self._delivered.add(known)
+            if notice not in self._delivered:
+                seconds = max(notice.until / 1e6 - time.time(), 0.0)
+                self._call("notify", seconds=seconds, **asdict(notice))
+                self._delivered.add(notice)
             self._evicted = self._evicted or notice.kind == "evict"
         if self._evicted:
             status = self._call("status")

@@ -6,7 +6,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from spotctl.agent.lease.notices import CloudNotice, json_object
+from spotctl.agent.lease.lease_files import MachineNotice
+from spotctl.agent.lease.notices import json_object
 from spotctl.agent.lease.self_deletion import METADATA_HOST, ask
 
 _TOKEN_SECONDS = 21_600
@@ -21,14 +22,14 @@ class AwsNotices:
         self._host = host
         self._token, self._token_until = "", 0.0
 
-    def poll(self) -> list[CloudNotice]:
+    def poll(self) -> list[MachineNotice]:
         notices = []
         action = self._value("spot/instance-action")
         if action is not None and action.get("action") in ("terminate", "stop", "hibernate"):
-            notices.append(CloudNotice("evict", _iso(action["time"]), "aws"))
+            notices.append(MachineNotice("evict", _iso(action["time"]), "aws"))
         rebalance = self._value("events/recommendations/rebalance")
         if rebalance is not None:
-            notices.append(CloudNotice("hint", _iso(rebalance["noticeTime"]), "aws rebalance"))
+            notices.append(MachineNotice("hint", _iso(rebalance["noticeTime"]), "aws rebalance"))
         return notices
 
     def payload_ended(self) -> None:
@@ -61,5 +62,5 @@ def metadata_host(environment: dict[str, str]) -> str:
     return named.rpartition("//")[2].rstrip("/")
 
 
-def _iso(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=UTC).timestamp()
+def _iso(text: str) -> int:
+    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).replace(tzinfo=UTC).timestamp() * 1e6)

@@ -8,7 +8,8 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from spotctl.agent.lease.notices import CloudNotice, json_object
+from spotctl.agent.lease.lease_files import MachineNotice
+from spotctl.agent.lease.notices import json_object
 from spotctl.agent.lease.self_deletion import METADATA_HOST, ask, fetch_metadata
 
 WARNING_SECONDS = 30.0
@@ -28,7 +29,7 @@ class AzureNotices:
         self._evictions: dict[str, float] = {}
         self._acknowledged: set[str] = set()
 
-    def poll(self) -> list[CloudNotice]:
+    def poll(self) -> list[MachineNotice]:
         if not self._name:
             path = "/metadata/instance?api-version=2021-02-01"
             self._name = str(json_object(fetch_metadata(self._host, path, {"Metadata": "true"}))["compute"]["name"])
@@ -51,7 +52,7 @@ class AzureNotices:
         names = [str(name).lstrip("_") for name in event.get("Resources", ())]
         return event.get("EventType") in (*_EVICTIONS, *_HINTS) and self._name in names
 
-    def _notice(self, event: dict[str, Any]) -> CloudNotice:
+    def _notice(self, event: dict[str, Any]) -> MachineNotice:
         name, kind = str(event["EventId"]), "evict" if event["EventType"] in _EVICTIONS else "hint"
         before = str(event.get("NotBefore") or "")
         # Without a time, the event has started or starts now; time counts from when it was first seen.
@@ -61,7 +62,9 @@ class AzureNotices:
         if kind == "evict":
             self._evictions.setdefault(name, until)
             until = self._evictions[name]
-        return CloudNotice(kind, until, "azure" if kind == "evict" else f"azure {event['EventType'].lower()}")
+        return MachineNotice(
+            kind, round(until * 1e6), "azure" if kind == "evict" else f"azure {event['EventType'].lower()}"
+        )
 
 
 def notices(_: dict[str, str]) -> AzureNotices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from spotctl.agent.lease.notices import CloudNotice
+from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.agent.lease.self_deletion import METADATA_HOST, ask
 
 WARNING_SECONDS = 30.0
@@ -22,9 +22,9 @@ class GoogleNotices:
     def __init__(self, host: str) -> None:
         self._host = host
         self._etag = ""
-        self._until: float | None = None
+        self._until: int | None = None
 
-    def poll(self) -> list[CloudNotice]:
+    def poll(self) -> list[MachineNotice]:
         if self._until is None:
             # The first request is answered at once; later ones name the last answer, so that no change is missed.
             query = f"?wait_for_change=true&timeout_sec={_WAIT_SECONDS}&last_etag={self._etag}"
@@ -38,9 +38,9 @@ class GoogleNotices:
             self.pause = 0.0 if self._etag else 1.0
             if body.strip().upper() != "TRUE":
                 return []
-            self._until = time.time() + WARNING_SECONDS
+            self._until = round((time.time() + WARNING_SECONDS) * 1e6)
         self.pause = _WAIT_SECONDS
-        return [CloudNotice("evict", self._until, "gcp")]
+        return [MachineNotice("evict", self._until, "gcp")]
 
     def payload_ended(self) -> None:
         """Compute Engine does not accept acknowledgments."""

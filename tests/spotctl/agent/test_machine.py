@@ -168,7 +168,7 @@ def test_a_notice_reaches_the_payload(started: Started, term: bool) -> None:
     notice = holder.notice()
     assert notice is not None
     assert (notice.kind, notice.source) == ("evict", "test")
-    assert agent.call("notices") == {"notices": [{"number": 1, "kind": "evict", "until": 9, "source": "test"}]}
+    assert agent.call("notices") == {"notices": [{"kind": "evict", "until": 9, "source": "test"}]}
     if term:
         eventually(lambda: agent.output == "here\nasked to end\n")
     agent.assign(python("print('second')", "second", grace_seconds=0.0))

@@ -13,8 +13,9 @@ from pricing_data.errors import OutsideHistory
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.container.payload import Payload
+from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
-from spotctl.clouds.link import MachineLink, MachineNotice, MachineSupplies
+from spotctl.clouds.link import MachineLink, MachineSupplies
 from spotctl.clouds.provider import CloudProvider, EndReason, Machine, MachineRequest, MachineState, Resource
 from spotctl.home.errors import BadRequest
 

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.agent.container.payload import Payload
+from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
-from spotctl.clouds.link import ExecResult, MachineNotice, MachineStatus
+from spotctl.clouds.link import ExecResult, MachineStatus
 from spotctl.clouds.local.machine_file import FAILED, PlannedEnd, ReplayedEnd, end_of, warning
 from spotctl.clouds.local.replayed import HeldSpot, Replayed, Warnings
 from spotctl.clouds.provider import (

@@ -20,8 +20,8 @@ import pytest
 from pricing_data.units import HOUR, MINUTE
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.processes import MARK
+from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError, QuotaReached
-from spotctl.clouds.link import MachineNotice
 from spotctl.clouds.local.folders import AllocationFolders
 from spotctl.clouds.local.processes import TAGS_VARIABLE, is_alive
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings, MarketBusy

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from spotctl.agent.lease.notices import CloudNotice, NoticeRelay, poller_of
+from spotctl.agent.lease.lease_files import MachineNotice
+from spotctl.agent.lease.notices import NoticeRelay, poller_of
 from spotctl.clouds.aws.machine import AwsNotices
 from spotctl.clouds.azure.machine import AzureNotices
 from spotctl.clouds.gcp.machine import GoogleNotices
@@ -22,7 +23,8 @@ from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, servin
 from tests.spotctl.agent.agents import Agent, python
 from tests.waiting import eventually
 
-UNTIL = 1_900_000_000.0
+UNTIL = 1_900_000_000
+UNTIL_US = UNTIL * 10**6
 
 
 def _iso(moment: float) -> str:
@@ -89,12 +91,12 @@ class TestAws:
             poller = AwsNotices(host)
             assert poller.poll() == []
             service.action = {"action": "terminate", "time": _iso(UNTIL)}
-            assert poller.poll() == [CloudNotice("evict", UNTIL, "aws")]
+            assert poller.poll() == [MachineNotice("evict", UNTIL_US, "aws")]
 
     def test_a_rebalance_recommendation_is_a_hint(self) -> None:
         with metadata() as (service, _, host):
             service.rebalance = {"noticeTime": _iso(UNTIL)}
-            assert AwsNotices(host).poll() == [CloudNotice("hint", UNTIL, "aws rebalance")]
+            assert AwsNotices(host).poll() == [MachineNotice("hint", UNTIL_US, "aws rebalance")]
 
     def test_a_token_is_used_again_and_renewed_when_it_is_refused(self) -> None:
         with metadata() as (service, server, host):
@@ -117,7 +119,7 @@ class TestGoogle:
             before = time.time()
             (notice,) = poller.poll()
             assert (notice.kind, notice.source) == ("evict", "gcp")
-            assert before + 30 <= notice.until <= time.time() + 30
+            assert before + 30 <= notice.until / 1e6 <= time.time() + 30
             assert poller.poll() == [notice]
 
     def test_a_preemption_before_the_first_question_is_heard(self) -> None:
@@ -136,7 +138,7 @@ class TestAzure:
         with metadata() as (service, _, host):
             poller = AzureNotices(host)
             service.events = [self._event()]
-            assert poller.poll() == [CloudNotice("evict", UNTIL, "azure")]
+            assert poller.poll() == [MachineNotice("evict", UNTIL_US, "azure")]
 
     def test_a_started_event_has_no_moment_and_keeps_the_one_that_was_announced(self) -> None:
         with metadata() as (service, _, host):
@@ -144,7 +146,7 @@ class TestAzure:
             service.events = [self._event()]
             poller.poll()
             service.events = [self._event(NotBefore="", EventStatus="Started")]
-            assert poller.poll() == [CloudNotice("evict", UNTIL, "azure")]
+            assert poller.poll() == [MachineNotice("evict", UNTIL_US, "azure")]
 
     def test_an_event_without_a_moment_counts_from_when_it_was_seen(self) -> None:
         with metadata() as (service, _, host):
@@ -152,7 +154,7 @@ class TestAzure:
             service.events = [self._event(NotBefore="")]
             (first,), (second,) = poller.poll(), poller.poll()
             assert first == second
-            assert abs(first.until - time.time() - 30) < 20
+            assert abs(first.until / 1e6 - time.time() - 30) < 20
 
     def test_events_of_other_machines_and_freezes_are_none_of_ours(self) -> None:
         with metadata() as (service, _, host):
@@ -162,7 +164,7 @@ class TestAzure:
     def test_a_reboot_is_a_hint(self) -> None:
         with metadata() as (service, _, host):
             service.events = [self._event("Reboot")]
-            assert AzureNotices(host).poll() == [CloudNotice("hint", UNTIL, "azure reboot")]
+            assert AzureNotices(host).poll() == [MachineNotice("hint", UNTIL_US, "azure reboot")]
 
     def test_an_event_is_acknowledged_once_when_nothing_is_left_to_save(self) -> None:
         with metadata() as (service, _, host):

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent import layout
+from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound, ProviderError, Unanswered, Unusable
-from spotctl.clouds.link import MachineLink, MachineNotice, ReverseTunnel
+from spotctl.clouds.link import MachineLink, ReverseTunnel
 from spotctl.clouds.remote import bundle
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving
