@@ -10,7 +10,6 @@ foresight.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
@@ -19,26 +18,24 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from bidbrain.decision.decider import Decider
 from bidbrain.eviction.hazard import PRIOR
 from bidbrain.lab.backtest.deadline import (
-    ON_DEMAND,
-    SPOT,
     AvailabilityHistory,
     DeadlineJobs,
     DeadlineOutcome,
     cost_ratios,
+    decided,
+    decider_of,
     optimal,
+    published,
     replay,
-    uniform_progress,
 )
-from bidbrain.lab.backtest.deadline_decided import DecidedJob, decided, decider_of
-from bidbrain.strategies.base import Decision, Situation
+from bidbrain.strategies.base import Decision, Rent, Return, Situation
 from bidbrain.strategies.deadline import DeadlineStrategy
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
 from pricing_data.availability import AvailabilitySpan
 from pricing_data.market import Market
-from pricing_data.units import HOUR
 from spotctl.files.job.programs import Stop, Training
 from spotctl.lab.backtest.deadline import jobs_of, request_of
 from spotctl.log import events as ev
@@ -53,7 +50,6 @@ if TYPE_CHECKING:
 
 _CLOCKS = 10**6
 _FAR = 1 << 62
-_NOT_SEEN = outlook(np.ones(1, dtype=np.bool_), HOUR, PUBLIC_PRIOR)
 
 
 @dataclass
@@ -66,18 +62,18 @@ class _Log:
     now: int = 0
 
     @classmethod
-    def of(cls, job: DecidedJob, spells: KnownSpells) -> _Log:
-        market = job.decider.baseline.offer.market
+    def of(cls, decider: Decider, work: int, start: int, spells: KnownSpells) -> _Log:
+        market = decider.baseline.offer.market
         plan = SimpleNamespace(
-            decider=job.decider,
+            decider=decider,
             fleet=SimpleNamespace(
-                work=float(job.terms.work),
-                market_history=SimpleNamespace(now=0, hazards={market: PRIOR}, spells={market: spells}),
+                work=float(work),
+                market_history=SimpleNamespace(now=start, hazards={market: PRIOR}, spells={market: spells}),
             ),
             demand=SimpleNamespace(worded=str),
             job=SimpleNamespace(spec=SimpleNamespace(program=Training("mf", Stop(clocks=_CLOCKS)))),
         )
-        log = cls(cast("JobPlan", plan))
+        log = cls(cast("JobPlan", plan), now=start)
         log.write(ev.RunBegan("job", "aws", {}, "", 0))
         return log
 
@@ -112,46 +108,41 @@ class _Log:
 
 
 @dataclass(slots=True)
-class _LiveJob(DecidedJob):
+class _LiveJob:
     """A job that is decided as a run is; `asks`: it learns only by orders whether there is spot."""
 
-    asks: bool = False
-    spells: KnownSpells = UNSEEN
-    log: _Log | None = None
+    log: _Log
+    work: int
+    asks: bool
+    name: str = "live"
 
-    def situation(self) -> Situation:
-        known, log = DecidedJob.situation(self), self._log()
-        if self.machine != SPOT and log.state.alive:
+    def decide(self, situation: Situation) -> Decision:
+        """The decision of a run, which asks again, without spot, where the market does not have the machine."""
+        log, up, on_spot = self.log, bool(situation.offers), bool(situation.on_spot)
+        log.now = situation.now
+        if not on_spot:
             log.end(EVICTED)
-        if not self.asks:
-            return known
-        offers = () if log.rests() else self.decider.offers
-        return replace(known, offers=offers)
-
-    def decision(self) -> Decision:
-        log = self._log()
-        situation = self.situation()
-        if not self.asks and self.machine != SPOT and not self.up[self.now]:
+        if not self.asks and not on_spot and not up:
             log.order(granted=False)
-        return log.decide(situation, 1 - self.work_left / self.terms.work)
-
-    def enter(self, choice: int) -> None:
-        """Enters a machine if the market has it; otherwise decides again, without spot."""
-        log = self._log()
-        if choice == SPOT and self.machine != SPOT:
-            log.order(granted=bool(self.up[self.now]))
-            if not self.up[self.now]:
-                choice = self.choice(self.decision())
-                choice = self.machine if choice == SPOT else choice
-        elif self.machine == SPOT and choice != SPOT:
+        decision = self._decision(situation)
+        if not on_spot and _rents_spot(decision):
+            log.order(granted=up)
+            if not up:
+                decision = self._decision(situation)
+                decision = Decision((), decision.wake_at) if _rents_spot(decision) else decision
+        elif on_spot and any(isinstance(action, Return) or not action.spot for action in decision.actions):
             log.end("returned")
-        DecidedJob.enter(self, choice)
+        return decision
 
-    def _log(self) -> _Log:
-        if self.log is None:
-            self.log = _Log.of(self, self.spells)
-        self.log.now = self.now * self.tick
-        return self.log
+    def _decision(self, situation: Situation) -> Decision:
+        if self.asks:
+            offers = () if self.log.rests() else self.log.plan.decider.offers
+            situation = replace(situation, offers=offers)
+        return self.log.decide(situation, 1 - situation.work_left / self.work)
+
+
+def _rents_spot(decision: Decision) -> bool:
+    return any(isinstance(action, Rent) and action.spot for action in decision.actions)
 
 
 def spells_before(history: AvailabilityHistory, tick: int) -> KnownSpells:
@@ -166,34 +157,32 @@ def spells_before(history: AvailabilityHistory, tick: int) -> KnownSpells:
     return KnownSpells.of(spans, end)
 
 
-def live(jobs: DeadlineJobs, histories: Sequence[AvailabilityHistory], *, asks: bool, record: bool) -> DeadlineOutcome:
+def live(jobs: DeadlineJobs, *, asks: bool, record: bool) -> DeadlineOutcome:
     """Replays every job as a run decides it; `record`: the availability before the job is known."""
-    billed, missed = np.zeros((3, len(jobs)), dtype=np.int64), np.zeros(len(jobs), dtype=np.bool_)
     worth = DeadlineStrategy(jobs.terms)
-    for number in range(len(jobs)):
+
+    def job_of(jobs: DeadlineJobs, number: int) -> _LiveJob:
         print(f"\r{number} of {len(jobs)}", end="", file=sys.stderr, flush=True)
-        tick, ticks = int(jobs.tick[number]), int(jobs.ticks[number])
-        decider = decider_of(jobs.terms, worth, tick, ticks)
-        before = spells_before(histories[int(jobs.history[number])], int(jobs.start[number])) if record else UNSEEN
-        job = _LiveJob(decider, jobs.terms, jobs.window(number), _NOT_SEEN, 0, tick, asks=asks, spells=before)
-        for choice, span in job.spans():
-            billed[choice, number] += span
-        missed[number] = job.work_left > 0
+        first, history = int(jobs.start[number]), jobs.histories[int(jobs.history[number])]
+        before = spells_before(history, first) if record else UNSEEN
+        log = _Log.of(decider_of(jobs, number, worth), jobs.terms.work, first * history.gap, before)
+        return _LiveJob(log, jobs.terms.work, asks)
+
+    outcome = replay(jobs, job_of)
     print("\r", " " * 20, "\r", sep="", end="", file=sys.stderr)
-    return DeadlineOutcome(billed[SPOT], billed[ON_DEMAND], missed)
+    return outcome
 
 
 def main(traces: str, hours: float = 48.0, starts: int = 5) -> None:
     """Prints the mean cost of each scheme as a share of on demand, and the part of the gap that is closed."""
     request = request_of(traces, hours, "1.1,1.25,1.5,2", 3.0, "12m")
     jobs = jobs_of(request, starts)
-    histories = request.histories
     outcomes = {
-        "uniform-progress": replay(jobs, uniform_progress),
-        "backtest": decided(jobs, histories),
-        "live": live(jobs, histories, asks=False, record=False),
-        "live, record": live(jobs, histories, asks=False, record=True),
-        "asking, record": live(jobs, histories, asks=True, record=True),
+        "uniform-progress": published(jobs, "uniform-progress"),
+        "backtest": decided(jobs),
+        "live": live(jobs, asks=False, record=False),
+        "live, record": live(jobs, asks=False, record=True),
+        "asking, record": live(jobs, asks=True, record=True),
         "optimal": optimal(jobs),
     }
     costs = {name: float(cost_ratios(jobs, outcome).mean()) for name, outcome in outcomes.items()}

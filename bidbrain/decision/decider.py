@@ -185,13 +185,14 @@ class Decider:
 
     def _in_time(self, situation: Situation, deadline: int) -> Decision:
         """Decides for a job with a deadline: fills up on demand, leaves the job to the strategy, or waits."""
-        full = self.fallback.machines * self.fallback.offer.nu
+        fallback = self.fallback
+        full = fallback.machines * fallback.offer.nu
         left = time_left(
             situation, deadline, full, self.overheads, self._running(situation), self.look, speed=self.speed
         )
         # Only what is missing has to start; the rest keeps working meanwhile.
         startup = self.overheads.startup * left.missing
-        if self.fallback.machines < self.baseline.machines and left.slack < startup:
+        if fallback.machines < self.baseline.machines and left.slack < startup:
             # The on-demand machines that quotas allow would be late: only more spot machines help.
             return self._as_fast_as_possible(situation, left, PRESSED)
         # One more eviction could cost the deadline.
@@ -427,8 +428,10 @@ class Decider:
     def _within(self, wanted: Decision, situation: Situation) -> Decision:
         wanted = with_capped_bids(wanted, self.most_bid) if self.caps_bids else wanted
         rent = next((action for action in wanted.actions if isinstance(action, Rent)), None)
+        if rent is None:
+            return wanted
         saved = situation.saved
-        if self.roaming is not None and rent is not None and saved is not None:
+        if self.roaming is not None and saved is not None:
             moving = self.roaming.move_usd(saved.market, rent.offer.market, saved.gigabytes)
             situation = replace(situation, usd_left=situation.usd_left - moving)
         return self._allowance.allowed(wanted, situation)

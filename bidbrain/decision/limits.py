@@ -54,6 +54,8 @@ class MachineLimits:
 
     def rentable(self, on_demand: Rent) -> Rent:
         """The part of on-demand machines that quotas hold; none if the job cannot work with so few."""
+        if not self.on_demand and on_demand.machines >= self.least:
+            return on_demand
         machines = self.on_demand.get(on_demand.offer.market, on_demand.machines)
         if machines >= on_demand.machines >= self.least:
             return on_demand

@@ -73,14 +73,20 @@ def time_left(
     time to the next decision, in which more work may come to be at risk.
     """
     rate, now = full, situation.now
-    share = {holding.allocation: holding.nu / rate for holding in running}
-    on_spot = min(sum(share[holding.allocation] for holding in running if holding.rent.spot), 1.0)
-    starting = [holding for holding in running if holding.ready > now]
-    pending = sum(min(share[holding.allocation], 1.0) * (holding.ready - now) for holding in starting)
-    if len(running) > len(starting):
-        pending += overheads.resize * len({holding.ready for holding in starting})
+    held, on_spot, pending = 0.0, 0.0, 0.0
+    starting = set[int]()
+    for holding in running:
+        share = holding.nu / rate
+        held += share
+        if holding.rent.spot:
+            on_spot += share
+        if holding.ready > now:
+            starting.add(holding.ready)
+            pending += min(share, 1.0) * (holding.ready - now)
+    if any(holding.ready <= now for holding in running):
+        pending += overheads.resize * len(starting)
+    on_spot, missing = min(on_spot, 1.0), max(1.0 - held, 0.0)
     unsaved = situation.unsaved / (rate * speed)
-    missing = max(1.0 - sum(share.values()), 0.0)
     change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup
     filling = missing * overheads.startup
     entering = filling + overheads.resize if missing > _ROUNDING else 0.0

@@ -44,8 +44,7 @@ def run_job(
     while True:
         decision = strategy.decide(state.situation())
         state.carry_out(decision)
-        wake_at = inf if decision.wake_at is None else max(decision.wake_at, state.now + 1)
-        if state.advance(min(state.next_loss(), job.limit, wake_at)):
+        if state.advance(min(state.next_loss(), state.next_decision(decision), job.limit)):
             return Run(job, state.now, state.close())
         if state.now >= job.limit or state.has_shown_enough():
             return Run(job, None, state.close())
@@ -88,6 +87,7 @@ class _JobReplay:
     now: int
     work_left: float
     standstill_until: int = 0
+    changes_at: float = -inf
     held: dict[int, _HeldAllocation] = field(default_factory=dict)
     tenures: list[Tenure] = field(default_factory=list)
     bought: int = 0
@@ -115,6 +115,7 @@ class _JobReplay:
             record=UNTRIED if self._resumes and not self.evicted else self._record(),
             unsaved=self._unsaved(),
             spell=self._spell,
+            deadline=self.job.deadline,
             looks=partial(self._looks, offers),
             saved=self._saved(),
         )
@@ -122,9 +123,12 @@ class _JobReplay:
     def _record(self) -> SpotRecord:
         """The worth of spot machines within the last hours; a run reads the same record from its log."""
         since = self.now - RECORD_WINDOW
-        lives = [(tenure.rent, tenure.start, tenure.end) for tenure in self.tenures]
-        lives += [(held.holding.rent, held.holding.start, self.now) for held in self.held.values()]
-        paid = sum(max(end - max(start, since), 0) for rent, start, end in lives if rent.spot)
+        held = (held.holding for held in self.held.values() if held.holding.rent.spot)
+        paid = sum(self.now - max(holding.start, since) for holding in held)
+        for tenure in reversed(self.tenures):
+            if tenure.end <= since:
+                break
+            paid += tenure.end - max(tenure.start, since) if tenure.rent.spot else 0
         lost = sum(span for at, span in self.lost if at > since)
         lasting = max(paid - round(lost), 0)
         return SpotRecord(tuple(self.evicted), tuple(self.fallbacks), paid, lasting, self._resumes)
@@ -156,6 +160,8 @@ class _JobReplay:
 
     def _unsaved(self) -> float:
         """The work that an eviction of all spot machines would undo."""
+        if self.recovery.resumes and self.recovery.interval is None:
+            return 0.0
         spot = [held for held in self.held.values() if held.holding.rent.bid is not None]
         if not self.recovery.resumes:
             return self.job.work - self.work_left if spot else 0.0
@@ -186,9 +192,11 @@ class _JobReplay:
 
     def _saved(self) -> SavedState | None:
         """A gang's checkpoint is where it last ran; nothing is saved before it has worked."""
+        if self.job.saved_gb is None or self.work_left >= self.job.work:
+            return None
         ran = [tenure for tenure in self.tenures if tenure.ready < tenure.end]
         held = [held.holding for held in self.held.values() if held.holding.ready < self.now]
-        if self.job.saved_gb is None or not (ran or held) or self.work_left >= self.job.work:
+        if not (ran or held):
             return None
         last = max(held, key=lambda holding: holding.ready) if held else max(ran, key=lambda tenure: tenure.end)
         return SavedState(last.rent.offer.market, self.job.saved_gb)
@@ -196,10 +204,13 @@ class _JobReplay:
     def _spell(self) -> SpotSpell:
         if not self.job.offers:
             return SpotSpell.begun(up=False)
-        return RecordedSpells.of(self.market, self.job.offers).at(self.now)
+        watched = self.job.watched or RecordedSpells.of(self.market, self.job.offers)
+        return watched.at(self.now)
 
     def carry_out(self, decision: Decision) -> None:
         """Buys and returns. What was to be replaced stays unless all of its replacement was granted."""
+        if not decision.actions:
+            return
         before, wanted = self.bought, sum(action.machines for action in decision.actions if isinstance(action, Rent))
         for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
             if isinstance(action, Rent):
@@ -216,11 +227,26 @@ class _JobReplay:
 
     def next_loss(self) -> float:
         """When the next machines end: by eviction, or by a planned return."""
-        moments = [held.gone_at for held in self.held.values()]
+        soonest = inf
+        for held in self.held.values():
+            soonest = min(soonest, held.gone_at)
         if self.market.limited:
-            short = (self.market.short_from(*spot, self.now) for spot in self._spot_machines().items())
-            moments += [at for at in short if at is not None]
-        return min(moments, default=inf)
+            for market, machines in self._spot_machines().items():
+                short = self.market.short_from(market, machines, self.now)
+                soonest = soonest if short is None else min(soonest, short)
+        return soonest
+
+    def next_decision(self, decision: Decision) -> float:
+        """The moment of the next decision, if no machine ends before; at a tick of the record that a job watches."""
+        wake_at, watched = decision.wake_at, self.job.watched
+        if watched is None:
+            return inf if wake_at is None else max(wake_at, self.now + 1)
+        if self.changes_at <= self.now:
+            self.changes_at = self.market.next_change(self.now)
+        if wake_at is None:
+            return self.changes_at
+        ticks = max((wake_at - watched.begin) // watched.gap, (self.now - watched.begin) // watched.gap + 1)
+        return min(watched.begin + ticks * watched.gap, self.changes_at)
 
     def advance(self, until: float) -> bool:
         """Works until a moment or until the work is done; True in the latter case, with `now` at that moment."""
@@ -238,7 +264,7 @@ class _JobReplay:
                 return True
             self.work_left -= rate * (step_end - self.now)
             self.now = step_end
-            if any(held.holding.ready == self.now for held in self.held.values()):
+            if changes and any(held.holding.ready == self.now for held in self.held.values()):
                 self._joined(ready)
         return False
 
@@ -288,12 +314,12 @@ class _JobReplay:
     def _open_offers(self) -> tuple[Offer, ...]:
         if not self.market.limited:
             return self.job.offers
-        held = self._spot_machines()
-        return tuple(
-            offer
-            for offer in self.job.offers
-            if self.market.capacity(offer.market, self.now) - held.get(offer.market, 0) >= 1
-        )
+        held, offers = self._spot_machines(), list[Offer]()
+        for offer in self.job.offers:
+            free = self.market.capacity(offer.market, self.now)
+            if (free - held.get(offer.market, 0) if held else free) >= 1:
+                offers.append(offer)
+        return tuple(offers)
 
     def _spot_machines(self) -> dict[Market, int]:
         machines: dict[Market, int] = {}

@@ -94,6 +94,11 @@ class Capacity:
         """This capacity, but never above a number of machines."""
         return Capacity(np.array(self._times, dtype=np.int64), np.minimum(self._machines, machines).astype(np.int64))
 
+    def next_change(self, after: int) -> float:
+        """The first moment after a time at which the number changes; infinite if there is none."""
+        at = bisect_right(self._times, after)
+        return self._times[at] if at < len(self._times) else inf
+
     def first_below(self, machines: int, after: int) -> int | None:
         """The first moment after a time at which fewer than `machines` are available; None if there is none."""
         return _first_above(self._times, self._missing, self._top - machines, after)
@@ -194,6 +199,10 @@ class MarketReplay:
         """When a market gains or loses its last machines; None without a limit."""
         return self._capacities[market].openings if market in self._capacities else None
 
+    def next_change(self, after: int) -> float:
+        """The first moment after a time at which the capacity of a market changes; infinite if there is none."""
+        return min((capacity.next_change(after) for capacity in self._capacities.values()), default=inf)
+
     def short_from(self, market: Market, machines: int, after: int) -> int | None:
         """The first moment after a time at which a market has fewer machines than are held."""
         return self._capacities[market].first_below(machines, after) if market in self._capacities else None
@@ -238,6 +247,7 @@ class RecordedSpells:
     """The spells of a whole recording; the spell of a moment depends only on what came before it."""
 
     begin: int
+    gap: int
     outlook: SpellOutlook
 
     @classmethod
@@ -260,11 +270,11 @@ class RecordedSpells:
         for offer, tape in zip(offers, tapes, strict=True):
             cheap = at_most(np.array(tape.times), np.array(tape.prices), ticks, offer.on_demand)
             up |= cheap & _is_open(market, offer.market, ticks)
-        return cls(begin, outlook(up, GAP, PUBLIC_PRIOR))
+        return cls(begin, GAP, outlook(up, GAP, PUBLIC_PRIOR))
 
     def at(self, now: int) -> SpotSpell:
         """The spell at a moment."""
-        return self.outlook.spell(min((now - self.begin) // GAP, self.outlook.state.size - 1))
+        return self.outlook.spell(min((now - self.begin) // self.gap, self.outlook.state.size - 1))
 
 
 def _is_open(market: MarketReplay, of: Market, ticks: Ints) -> Bools:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bidbrain.billing import Bill, BillingRule, End, Life, Prices, usd
+from bidbrain.replay.market import RecordedSpells
 from bidbrain.strategies.base import Holding, Offer, Rent, gang_works
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -84,7 +85,8 @@ class ReplayedJob:
     Without a budget, spending is not counted. A gang needs `nodes` machines to work, and uses up to `most_nodes`, if
     that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; an offer's `nu`
     is the work of a machine among all that may be rented. `saved_gb` is the size of a checkpoint that moves with the
-    job.
+    job. A job with a `watched` record of availability knows its spells, and decides again at each change of capacity.
+    `deadline` is what situations say of it; a `Decider` knows its own.
     """
 
     start: int
@@ -99,6 +101,8 @@ class ReplayedJob:
     saved_gb: float | None = None
     most_nodes: int = 0
     enough: Callable[[int, Sequence[Tenure], Iterable[Tenure]], bool] | None = None
+    watched: RecordedSpells | None = None
+    deadline: int | None = None
 
     def rate(self, working: Sequence[Holding]) -> float:
         """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""

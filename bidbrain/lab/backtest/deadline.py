@@ -1,13 +1,15 @@
-"""Replay of jobs with a deadline over availability traces, tick by tick, for all jobs at once.
+"""Replay of jobs with a deadline over availability traces, one machine each, in the loop that plays every past.
 
 Time is cut into ticks. At the start of each tick it is known whether spot capacity is available, and one of three
 choices holds for the whole tick, which is billed whole: no machine, a spot machine, an on-demand machine. Entering a
 machine (the first one, after a change of kind, after an eviction) costs the delay before work continues, counted in
-time and not in ticks; a spot machine is evicted as soon as a tick shows spot down; the safety net overrides the
-strategy. A job ends with the tick in which its work is done, and misses if there is no such tick. Cost is given as a
-share of the same job's cost on demand only: one entry, then work to the end.
+time and not in ticks; a spot machine is evicted as soon as a tick shows spot down. A job is decided when spot comes or
+goes, and when its strategy asks for it: the `Decider` of a launch, or a published strategy with a safety net. A job
+ends with the tick in which its work is done, and misses if there is no such tick. Cost is given as a share of the same
+job's cost on demand only: one entry, then work to the end.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,10 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.arrays import Bools, Floats
+from bidbrain.billing import billing_rule
+from bidbrain.decision.decider import Decider
+from bidbrain.decision.limits import MachineLimits
 from bidbrain.lab.backtest.deadline_optimum import cheapest
-from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
+from bidbrain.replay.job import run_job
+from bidbrain.replay.market import Capacity, MarketReplay, RecordedSpells
+from bidbrain.replay.run import ReplayedJob
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
+from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
+from bidbrain.strategies.standard import Standard
+from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilityTrace
-from pricing_data.series import Ints
+from pricing_data.market import Market
+from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, SECOND
 
 WAIT: Final = 0
@@ -27,56 +40,10 @@ SPOT: Final = 1
 ON_DEMAND: Final = 2
 JobTimeline = NDArray[np.int8]
 NOT_RUNNING = -1
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlineState:
-    """The state of jobs at the start of a tick, after evictions: an evicted machine is no longer held.
-
-    `at` is the tick of the observed availability; times are in microseconds.
-    """
-
-    terms: DeadlineTerms
-    tick: Ints
-    elapsed: Ints
-    remaining: Ints
-    work_left: Ints
-    delay_left: Ints
-    machine: Ints
-    spot_up: Bools
-    at: Ints
-
-    @property
-    def slack(self) -> Ints:
-        """Time that can still be lost: the remaining time less the work and the rest of a delay in progress."""
-        return self.remaining - self.work_left - self.delay_left
-
-
-BatchStrategy = Callable[[DeadlineState], Ints]
-"""Chooses for each job of a batch; the replay overrides it where the safety net applies."""
-
-SafetyNet = Callable[[DeadlineState], Bools]
-"""Decides which jobs must be on an on-demand machine from now on."""
-
-
-def net_when_idle(state: DeadlineState) -> Bools:
-    """Once the remaining time <= work + 2 delays, rounded up to ticks, a job that is not running on spot goes on
-    demand.
-
-    Why no job misses: a job outside the net still has, after one more tick without progress, at least its work and two
-    delays; entering spot and being evicted costs at most one of them, and the other pays for entering the on-demand
-    machine. A job on spot loses no slack by staying, so the net may wait for its eviction. Once on demand, the slack no
-    longer changes.
-    """
-    caught: Bools = within_two_delays(state) & (state.machine != SPOT)
-    return caught
-
-
-def within_two_delays(state: DeadlineState) -> Bools:
-    """The published rule as written, which also takes a job off a working spot machine."""
-    need = state.work_left + 2 * state.terms.delay
-    caught: Bools = state.remaining <= -(-need // state.tick) * state.tick
-    return caught
+_SPOT_PRICE = 1_000_000
+_MARKET = Market("local", "recorded", "-", "machine")
+_ENOUGH = 2
+"""Machines of the market while it is up: one more than the job may hold, so that it is offered while one is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +59,20 @@ class AvailabilityHistory:
         """A trace of several machines counts as up only while all of them are, since the job needs its full size."""
         return cls(trace.name, trace.gap_seconds * SECOND, trace.up >= max(trace.wanted, 1))
 
+    def replay(self) -> MarketReplay:
+        """The trace as a market: one machine at a constant price, there while the trace is up."""
+        edges = np.concatenate(([0], np.flatnonzero(self.up[1:] != self.up[:-1]) + 1))
+        capacity = Capacity(edges * self.gap, self.up[edges] * _ENOUGH)
+        ends = np.array([0, self.up.size * self.gap], dtype=np.int64)
+        return MarketReplay([PriceSeries(_MARKET, ends, np.full(2, _SPOT_PRICE))], {_MARKET: capacity})
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeadlineJobs:
-    """Jobs on histories: per job its history, slack, first tick there, and ticks until the deadline.
-
-    `up` holds all histories one after another, and `offset` where each begins in it.
-    """
+    """Jobs on histories: per job its history, slack, first tick there, and ticks until the deadline."""
 
     terms: DeadlineTerms
-    up: Bools
-    offset: Ints
+    histories: tuple[AvailabilityHistory, ...]
     history: Ints
     slack: Floats
     tick: Ints
@@ -126,15 +96,20 @@ class DeadlineJobs:
 
     def window(self, job: int) -> Bools:
         """The availability during a job, from its start to its deadline."""
-        first = self.offset[self.history[job]] + self.start[job]
-        return self.up[first : first + self.ticks[job]]
+        first = self.start[job]
+        return self.histories[int(self.history[job])].up[first : first + self.ticks[job]]
+
+    @property
+    def offer(self) -> Offer:
+        """The machine that jobs run on, with its price on demand."""
+        return Offer(_MARKET, 1.0, round(_SPOT_PRICE * self.terms.price_ratio))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeadlineOutcome:
     """Result per job: ticks billed by kind of machine, and whether it missed.
 
-    `course` has what each job held at each tick, NOT_RUNNING after its end; it is None unless requested.
+    `course` has what each job held at each tick, NOT_RUNNING after its end; it is None where nothing was played.
     """
 
     spot_ticks: Ints
@@ -181,9 +156,7 @@ def lay_out(
                 rows.append((number, history.gap, moment, ticks))
                 slack_of.append(slack)
     history_of, tick, start, until = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    offset = np.concatenate(([0], np.cumsum([history.up.size for history in histories])))[:-1]
-    up = np.concatenate([history.up for history in histories])
-    return DeadlineJobs(terms, up, offset, history_of, np.array(slack_of), tick, start, until)
+    return DeadlineJobs(terms, tuple(histories), history_of, np.array(slack_of), tick, start, until)
 
 
 def ticks_until_deadline(terms: DeadlineTerms, slack: float, gap: int) -> int:
@@ -199,53 +172,73 @@ def ticks_until_deadline(terms: DeadlineTerms, slack: float, gap: int) -> int:
     return ticks
 
 
+StrategyOfJob = Callable[[DeadlineJobs, int], Strategy]
+"""Makes the strategy of a job, by its number."""
+
+
 def replay(
-    jobs: DeadlineJobs, strategy: BatchStrategy, net: SafetyNet = net_when_idle, *, keep_course: bool = False
+    jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], None] = lambda: None
 ) -> DeadlineOutcome:
-    """Replays every job under a strategy."""
-    size = len(jobs)
-    work_left, delay_left = np.full(size, jobs.terms.work), np.zeros(size, dtype=np.int64)
-    machine = np.full(size, WAIT)
-    billed = np.zeros((3, size), dtype=np.int64)
-    longest = int(jobs.ticks.max(initial=0))
-    course = np.full((size, longest), NOT_RUNNING, dtype=np.int8) if keep_course else None
-    running = np.arange(size)
-    for passed in range(longest):
-        running = running[(work_left[running] > 0) & (passed < jobs.ticks[running])]
-        if not running.size:
-            break
-        now = _state(jobs, running, passed, work_left, delay_left, machine)
-        choice = np.where(net(now), ON_DEMAND, strategy(now))
-        if ((choice == SPOT) & ~now.spot_up).any():
-            raise ValueError("the strategy chose a spot machine while none was available")
-        delay = np.where(choice == now.machine, now.delay_left, jobs.terms.delay)
-        lost = np.minimum(delay, now.tick)
-        work_left[running] -= np.where(choice == WAIT, 0, now.tick - lost)
-        delay_left[running] = np.where(choice == WAIT, 0, delay - lost)
-        machine[running] = choice
-        billed[choice, running] += 1
-        if course is not None:
-            course[running, passed] = choice
-    return DeadlineOutcome(billed[SPOT], billed[ON_DEMAND], work_left > 0, course)
+    """Replays every job under a strategy, which sees its history up to the current tick."""
+    course = np.full((len(jobs), int(jobs.ticks.max(initial=0))), NOT_RUNNING, dtype=np.int8)
+    missed = np.zeros(len(jobs), dtype=np.bool_)
+    markets = [history.replay() for history in jobs.histories]
+    seen = [
+        RecordedSpells(0, history.gap, outlook(history.up, history.gap, PUBLIC_PRIOR)) for history in jobs.histories
+    ]
+    overheads, baseline = Overheads(startup=jobs.terms.delay, eviction=0, resize=0), Rent(jobs.offer, 1, None)
+    for job in range(len(jobs)):
+        number, tick = int(jobs.history[job]), int(jobs.tick[job])
+        start = int(jobs.start[job]) * tick
+        limit, work = start + int(jobs.ticks[job]) * tick, float(jobs.terms.work)
+        asked = ReplayedJob(
+            start=start,
+            work=work,
+            limit=limit,
+            offers=(jobs.offer,),
+            baseline=baseline,
+            most_nu=1.0,
+            watched=seen[number],
+            deadline=limit,
+        )
+        run = run_job(asked, strategy_of(jobs, job), markets[number], overheads)
+        missed[job] = run.end is None
+        ended = limit if run.end is None else run.end
+        course[job, : -(-(ended - start) // tick)] = WAIT
+        for tenure in run.tenures:
+            held = slice((tenure.start - start) // tick, -(-(tenure.end - start) // tick))
+            course[job, held] = SPOT if tenure.rent.spot else ON_DEMAND
+        on_job()
+    return DeadlineOutcome((course == SPOT).sum(axis=1), (course == ON_DEMAND).sum(axis=1), missed, course)
 
 
-def _state(
-    jobs: DeadlineJobs, running: Ints, passed: int, work_left: Ints, delay_left: Ints, machine: Ints
-) -> DeadlineState:
-    tick = jobs.tick[running]
-    at = jobs.offset[jobs.history[running]] + jobs.start[running] + passed
-    up = jobs.up[at]
-    held = np.where((machine[running] == SPOT) & ~up, WAIT, machine[running])
-    return DeadlineState(
-        terms=jobs.terms,
-        tick=tick,
-        elapsed=passed * tick,
-        remaining=(jobs.ticks[running] - passed) * tick,
-        work_left=work_left[running],
-        delay_left=np.where(held == WAIT, 0, delay_left[running]),
-        machine=held,
-        spot_up=up,
-        at=at,
+def published(jobs: DeadlineJobs, name: str) -> DeadlineOutcome:
+    """Replays every job under one of the `BASELINES`."""
+    return replay(jobs, lambda jobs, job: Published(name, BASELINES[name], jobs, job))
+
+
+def decided(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
+    """Replays every job under its `Decider`, as a launch would make it."""
+    worth = DeadlineStrategy(jobs.terms)
+    return replay(jobs, lambda jobs, job: decider_of(jobs, job, worth), on_job)
+
+
+def decider_of(jobs: DeadlineJobs, job: int, worth: DeadlineStrategy) -> Decider:
+    """The decider of a job of one machine."""
+    tick = int(jobs.tick[job])
+    return Decider(
+        offers=(jobs.offer,),
+        baseline=Rent(jobs.offer, 1, None),
+        reliable=None,
+        most_nu=1.0,
+        limits=MachineLimits(1, 1, {}),
+        overheads=Overheads(startup=jobs.terms.delay, eviction=0, resize=0),
+        deadline=int(jobs.start[job] + jobs.ticks[job]) * tick,
+        strategy=Standard(),
+        billing=billing_rule("per-second"),
+        lease=tick,
+        worth=worth,
+        look=max(LOOK_AGAIN // tick * tick, tick),
     )
 
 
@@ -287,29 +280,126 @@ def summarize(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[D
     return summaries
 
 
-def greedy(state: DeadlineState) -> Ints:
+@dataclass(slots=True)
+class DeadlineState:
+    """A job at the start of a tick, after evictions: an evicted machine is no longer held."""
+
+    terms: DeadlineTerms
+    tick: int
+    elapsed: int
+    remaining: int
+    work_left: int
+    delay_left: int
+    machine: int
+    spot_up: bool
+
+    def later(self, ticks: int) -> "DeadlineState":
+        """The state after some ticks in which neither the market nor the machine changed."""
+        passed = ticks * self.tick
+        lost = passed if self.machine == WAIT else min(self.delay_left, passed)
+        return DeadlineState(
+            terms=self.terms,
+            tick=self.tick,
+            elapsed=self.elapsed + passed,
+            remaining=self.remaining - passed,
+            work_left=self.work_left - (passed - lost),
+            delay_left=max(self.delay_left - lost, 0),
+            machine=self.machine,
+            spot_up=self.spot_up,
+        )
+
+    @property
+    def caught(self) -> bool:
+        """Whether the safety net holds: a job that is not running on spot goes on demand once the remaining time is at
+        most its work and two delays, rounded up to ticks.
+
+        Why no job misses: a job outside the net still has, after one more tick without progress, at least its work and
+        two delays; entering spot and being evicted costs at most one of them, and the other pays for entering the
+        on-demand machine. A job on spot loses no slack by staying, so the net may wait for its eviction. Once on
+        demand, the slack no longer changes.
+        """
+        if self.machine == SPOT:
+            return False
+        need = self.work_left + 2 * self.terms.delay
+        return self.remaining <= -(-need // self.tick) * self.tick
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published strategy for one job: `choose` says what to hold from a tick on.
+
+    While neither the market nor the machine changes, a choice changes at most once.
+    """
+
+    name: str
+    choose: Callable[[DeadlineState], int]
+    jobs: DeadlineJobs
+    job: int
+
+    def decide(self, situation: Situation) -> Decision:
+        """Holds what is chosen, and decides again at the first tick at which the choice is another one."""
+        jobs, job, now = self.jobs, self.job, situation.now
+        tick = int(jobs.tick[job])
+        machine, delay_left = WAIT, 0
+        for holding in situation.holdings:
+            machine = SPOT if holding.rent.spot else ON_DEMAND
+            delay_left = max(holding.ready - now, 0)
+        elapsed = now - int(jobs.start[job]) * tick
+        remaining = int(jobs.ticks[job]) * tick - elapsed
+        state = DeadlineState(
+            terms=jobs.terms,
+            tick=tick,
+            elapsed=elapsed,
+            remaining=remaining,
+            work_left=round(situation.work_left),
+            delay_left=delay_left,
+            machine=machine,
+            spot_up=bool(situation.offers),
+        )
+        choice = self.choose(state)
+        actions: list[Rent | Return] = []
+        if choice != machine:
+            state.machine = choice
+            state.delay_left = 0 if choice == WAIT else jobs.terms.delay
+            actions += [Return(holding.allocation) for holding in situation.holdings]
+        if choice not in (machine, WAIT):
+            offer = jobs.offer
+            bid = max(offer.on_demand, _SPOT_PRICE)
+            actions.append(Rent(offer, 1, bid if choice == SPOT else None))
+        if choice == SPOT:
+            # Until its eviction.
+            return Decision(tuple(actions))
+        last = remaining // tick - 1
+        if last < 1 or self.choose(state.later(last)) == choice:
+            return Decision(tuple(actions))
+        same = bisect_left(range(1, last), 1, key=lambda ticks: self.choose(state.later(ticks)) != choice)
+        return Decision(tuple(actions), now + (1 + same) * tick)
+
+
+def greedy(state: DeadlineState) -> int:
     """Spot while available; otherwise waits until the safety net sends the job on demand."""
-    return np.where(state.spot_up, SPOT, WAIT)
+    if state.caught:
+        return ON_DEMAND
+    return SPOT if state.spot_up else WAIT
 
 
-def uniform_progress(state: DeadlineState, look_ahead: int = 2) -> Ints:
+def uniform_progress(state: DeadlineState) -> int:
     """Keeps progress at or above the straight line from the start to the deadline.
 
     Spot while available. After an eviction it waits if progress is on or ahead of the line, else goes on demand, and
-    stays there until spot is available and progress is ahead of where the line will be in `look_ahead` delays.
+    stays there until spot is available and progress is ahead of where the line will be in two delays.
     """
+    if state.caught:
+        return ON_DEMAND
     span = state.elapsed + state.remaining
     progress = 1 - state.work_left / state.terms.work
-    ahead = progress >= state.elapsed / span
-    later = state.elapsed + look_ahead * state.terms.delay
-    leaves = state.spot_up & (progress >= later / span)
-    without_machine = np.where(ahead, WAIT, ON_DEMAND)
-    return np.where(
-        state.machine == ON_DEMAND,
-        np.where(leaves, SPOT, ON_DEMAND),
-        np.where(state.spot_up, SPOT, without_machine),
-    )
+    if state.machine == ON_DEMAND:
+        leaves = state.spot_up and progress >= (state.elapsed + 2 * state.terms.delay) / span
+        return SPOT if leaves else ON_DEMAND
+    if state.spot_up:
+        return SPOT
+    return WAIT if progress >= state.elapsed / span else ON_DEMAND
 
 
-BASELINES: Mapping[str, BatchStrategy] = {"greedy": greedy, "uniform-progress": uniform_progress}
+BASELINES: Mapping[str, Callable[[DeadlineState], int]] = {"greedy": greedy, "uniform-progress": uniform_progress}
 """The strategies that the `deadline` strategy is compared with."""

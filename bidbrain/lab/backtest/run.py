@@ -114,7 +114,21 @@ def _bound(scenario: Scenario, zone: str, job: ReplayedJob, hours: float, unit: 
     dollars = cost / HOUR / NANOS_PER_DOLLAR
     runtime = (end - job.start) / HOUR
     on_demand = _on_demand_dollars(scenario.baseline, hours)
-    return JobResult(BOUND, zone, hours, job.start, end, dollars, 0.0, on_demand, 0, 0.0, 0.0, 0.0, runtime)
+    return JobResult(
+        scheme=BOUND,
+        zone=zone,
+        hours=hours,
+        start=job.start,
+        end=end,
+        cost=dollars,
+        refunds=0.0,
+        on_demand_cost=on_demand,
+        evictions=0,
+        on_demand_hours=0.0,
+        spot_hours=0.0,
+        free_hours=0.0,
+        runtime_hours=runtime,
+    )
 
 
 def _result(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from bidbrain.lab.backtest.deadline import DeadlineJobs, DeadlineOutcome
     from bidbrain.lab.backtest.results import JobResult, PairedDifference, Variant
     from bidbrain.lab.backtest.run import BacktestPortion
-    from spotctl.lab.backtest.deadline import ReplayRequest
 
 app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
 
@@ -262,7 +261,7 @@ def deadline(
     started = time.monotonic()
     request = analysis.request_of(traces, hours, slack, on_demand_ratio, delay)
     jobs = analysis.jobs_of(request, starts)
-    outcomes = _replay_deadlines(session, request, jobs)
+    outcomes = _replay_deadlines(session, jobs)
     summaries = analysis.summaries(jobs, outcomes)
     seconds = time.monotonic() - started
     if out is not None:
@@ -276,14 +275,13 @@ def deadline(
     )
 
 
-def _replay_deadlines(session: Session, request: ReplayRequest, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
-    from bidbrain.lab.backtest.deadline import BASELINES, optimal, replay
-    from bidbrain.lab.backtest.deadline_decided import decided
+def _replay_deadlines(session: Session, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
+    from bidbrain.lab.backtest.deadline import BASELINES, decided, optimal, published
     from spotctl.cli.progress import counting
 
-    outcomes = {name: replay(jobs, scheme) for name, scheme in BASELINES.items()}
+    outcomes = {name: published(jobs, name) for name in BASELINES}
     with counting(session, "deadline", len(jobs)) as step:
-        outcomes["deadline"] = decided(jobs, request.histories, on_job=step)
+        outcomes["deadline"] = decided(jobs, step)
     with counting(session, "optimal", len(jobs)) as step:
         outcomes["optimal"] = optimal(jobs, step)
     return outcomes

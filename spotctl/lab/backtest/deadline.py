@@ -19,11 +19,11 @@ from bidbrain.lab.backtest.deadline import (
     DeadlineOutcome,
     DeadlineSummary,
     cost_ratios,
+    decided,
     lay_out,
-    replay,
+    published,
     summarize,
 )
-from bidbrain.lab.backtest.deadline_decided import decided
 from bidbrain.strategies.deadline import DeadlineTerms
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.sources.observations import read_availability
@@ -201,8 +201,8 @@ def _one_replay(request: ReplayRequest, job: DeadlineJobs) -> Figure:
     hours = float(job.tick[0]) / HOUR
     draw_stretches(axes, 0, job.window(0), hours, 0.7, _UP)
     outcomes = {
-        **{name: replay(job, scheme, keep_course=True) for name, scheme in BASELINES.items()},
-        "deadline": decided(job, request.histories, keep_course=True),
+        **{name: published(job, name) for name in BASELINES},
+        "deadline": decided(job),
     }
     for row, outcome in enumerate(outcomes.values(), start=1):
         assert outcome.course is not None

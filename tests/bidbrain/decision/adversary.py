@@ -20,8 +20,7 @@ from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.roaming import Roaming
 from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure
-from bidbrain.lab.backtest.deadline import AvailabilityHistory, lay_out
-from bidbrain.lab.backtest.deadline_decided import decided
+from bidbrain.lab.backtest.deadline import AvailabilityHistory, decided, lay_out
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.pace import PastJobs
@@ -234,7 +233,7 @@ def single_pool(jobs: int, seed: int = SEED) -> tuple[int, int]:
             laid = lay_out([history], terms, [float(chance.choice([1.0, 1.02, 1.1, 1.3, 2.0]))], 40)
         except ImpossibleJob:
             continue
-        late += int(decided(laid, [history]).missed.sum())
+        late += int(decided(laid).missed.sum())
         played += len(laid)
     return played, late
 

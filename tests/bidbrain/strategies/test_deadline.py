@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from bench.deadline_prior import counted, fit_rates, likelihood
 from bidbrain.arrays import Bools
-from bidbrain.lab.backtest.deadline import ON_DEMAND, SPOT, WAIT, DeadlineState
+from bidbrain.lab.backtest.deadline import ON_DEMAND, SPOT, WAIT
 from bidbrain.strategies.deadline import (
     HOPE_MARGIN,
     NET_DELAYS,
@@ -31,7 +31,7 @@ from bidbrain.strategies.deadline_spells import (
     outlook,
 )
 from pricing_data.units import DAY, HOUR, MINUTE
-from tests.bidbrain.lab.backtest.batch_deadline import BatchDeadline
+from tests.bidbrain.lab.backtest.batch_deadline import BatchDeadline, BatchState
 
 availability = st.lists(st.tuples(st.booleans(), st.integers(1, 40)), min_size=1, max_size=12).map(
     lambda spells: np.repeat([up for up, _ in spells], [length for _, length in spells])
@@ -191,12 +191,10 @@ def test_a_plan_is_the_least_expected_cost_policy_except_for_its_margin(
         assert (at_slack < worth) == (on_demand < bold + margin), (held, state, work, at_slack)
 
 
-def standing(
-    terms: DeadlineTerms, slack: int, machine: int, *, up: bool, work_left: int | None = None
-) -> DeadlineState:
+def standing(terms: DeadlineTerms, slack: int, machine: int, *, up: bool, work_left: int | None = None) -> BatchState:
     work = terms.work if work_left is None else work_left
     tick = np.array([MINUTE])
-    return DeadlineState(
+    return BatchState(
         terms=terms,
         tick=tick,
         elapsed=np.array([0]),
@@ -217,7 +215,7 @@ def strategy() -> BatchDeadline:
     return BatchDeadline(TERMS)
 
 
-def choice(strategy: BatchDeadline, job: DeadlineState, seen: SpellOutlook) -> int:
+def choice(strategy: BatchDeadline, job: BatchState, seen: SpellOutlook) -> int:
     """The choice for one job at the last tick of an outlook."""
     now = SpellOutlook(seen.state[-1:], seen.steps[-1:])
     return int(strategy.choose(job, now.state, strategy.plans_for(now))[0])
@@ -306,7 +304,7 @@ def test_a_batch_decides_as_each_would_alone(strategy: BatchDeadline) -> None:
     work = rng.integers(1, TERMS.work, 40)
     machine = np.where(up, rng.integers(0, 3, 40), rng.choice([WAIT, ON_DEMAND], 40))
     same = np.zeros(40, dtype=np.int64)
-    together = DeadlineState(TERMS, same + MINUTE, same, work + slack, work, same, machine, up, same)
+    together = BatchState(TERMS, same + MINUTE, same, work + slack, work, same, machine, up, same)
     chosen = strategy.choose(together, seen.state, strategy.plans_for(seen))
     for i in range(40):
         alone = standing(TERMS, int(slack[i]), int(machine[i]), up=bool(up[i]), work_left=int(work[i]))

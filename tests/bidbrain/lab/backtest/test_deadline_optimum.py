@@ -11,17 +11,15 @@ from bidbrain.lab.backtest.deadline import (
     ON_DEMAND,
     SPOT,
     WAIT,
-    BatchStrategy,
     cost_ratios,
-    greedy,
+    decided,
     lay_out,
     optimal,
-    replay,
-    uniform_progress,
+    published,
 )
 from bidbrain.lab.backtest.deadline_optimum import cheapest
 from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
-from tests.bidbrain.lab.backtest.batch_deadline import Deadline
+from tests.bidbrain.lab.backtest.batch_deadline import Deadline, batch_replay
 from tests.bidbrain.lab.backtest.deadlines import TICK, bill, history, patterns, ratios
 
 
@@ -80,9 +78,13 @@ def test_no_strategy_beats_the_optimum_or_misses(up: Bools, load: float, delay: 
     assume(len(jobs) == 1)
     assume(jobs.ticks[0] == up.size)
     best = cost_ratios(jobs, optimal(jobs))
-    schemes: list[BatchStrategy] = [greedy, uniform_progress, Deadline(terms, [drawn])]
-    for scheme in schemes:
-        outcome = replay(jobs, scheme, keep_course=True)
+    outcomes = {
+        "greedy": published(jobs, "greedy"),
+        "uniform-progress": published(jobs, "uniform-progress"),
+        "decided": decided(jobs),
+        "deadline, as a batch": batch_replay(jobs, Deadline(terms, [drawn]), keep_course=True),
+    }
+    for scheme, outcome in outcomes.items():
         assert not outcome.missed.any(), scheme
         assert cost_ratios(jobs, outcome)[0] >= best[0] - 1e-9, scheme
         assert outcome.course is not None
