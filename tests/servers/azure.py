@@ -18,7 +18,7 @@ from azure.mgmt.resourcegraph.operations._resource_graph_client_operations impor
 
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_datetime
-from spotctl.clouds.azure.access import AzureSettings
+from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.azure.prices import AzureSource
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.servers.pulling import Pulled, pulled

@@ -1,32 +1,48 @@
-"""`AzureBuyer`: makes what the machines of a request need, and buys the machines with one deployment."""
+"""`AzureBuyer`: makes what the machines of a request need, and buys the machines with one deployment.
+
+Below it stands what it asks before: which sizes and images can be had, and how many machines a group of capacity
+reservations has free. Azure does not refuse more machines than are reserved: it grants them on demand, within the
+quota, if it has any (learn.microsoft.com/azure/virtual-machines/capacity-reservation-overallocate). So spotctl looks
+before it buys. Two orders at the same moment may still get one machine too many.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from pricing_data.market import Market
-from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation
-from spotctl.clouds.azure.groups import RunGroups
+from pricing_data.accelerators import AMD
+from pricing_data.catalog import ARM, InstanceType, completed
+from pricing_data.errors import UnknownResource
+from pricing_data.market import NO_ZONE, Market
+from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation, refused
+from spotctl.clouds.azure.cloud import AzureMachineSettings
+from spotctl.clouds.azure.groups import RoleAssignments, RunGroups, delete_machine
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
-from spotctl.clouds.azure.machine_role import RoleAssignments
-from spotctl.clouds.azure.names import AzureOrder, MachineId, deployment_name, group_name
-from spotctl.clouds.azure.refusals import refused
-from spotctl.clouds.azure.removal import delete_machine
-from spotctl.clouds.azure.reserved import available
+from spotctl.clouds.azure.machine_types import obstacle
+from spotctl.clouds.azure.orders import (
+    AzureOrder,
+    DeploymentPlan,
+    MachineId,
+    deployment,
+    deployment_name,
+    group_name,
+    network_id,
+    zone_of,
+)
+from spotctl.clouds.azure.prices.sizes import machine_of
 from spotctl.clouds.azure.session import VALIDATION_SECONDS
-from spotctl.clouds.azure.settings import AzureMachineSettings
-from spotctl.clouds.azure.sizes import AzureSize, image_reference, require, sizes_from
-from spotctl.clouds.azure.template import DeploymentPlan, deployment, network_id
-from spotctl.clouds.errors import NotFound, TokenTaken, Unanswered
+from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.provider import Machine, MachineRequest
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG
 
 if TYPE_CHECKING:
     from spotctl.clouds.remote.agents import RemoteAgents
+
 
 _CLOUD = "azure"
 
@@ -209,3 +225,150 @@ def unusable_key() -> str:
 
     public = Ed25519PrivateKey.generate().public_key()
     return public.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+
+
+_CORRECT: Final = "correct the job's reservations"
+_ID: Final = re.compile(r"/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/[^/]+/[^/]+/([^/]+)", re.IGNORECASE)
+
+
+def available(calls: AzureCalls, request: MachineRequest) -> int:
+    """The machines of a request that its reservations have now. NoCapacity: none. NotFound: no such machines are
+    reserved."""
+    match = _ID.fullmatch(request.reservation)
+    if match is None:
+        raise NotFound(f"{request.market}: {request.reservation} is no id of a capacity reservation group; {_CORRECT}")
+    owner, group, name = match.groups()
+    try:
+        member = _member(calls, match, request)
+        shown = calls.send(
+            Operation.GET_RESERVATION, group, name, member["name"], owner=owner, expand="instanceView"
+        ).body
+    except UnknownResource as error:
+        raise NotFound(
+            f"{request.market}: Azure has no capacity reservation group {request.reservation}; {_CORRECT}"
+        ) from error
+    quantity, used = _use(shown)
+    if used >= quantity:
+        raise NoCapacity(f"{request.market}: all {quantity} machines of reservation {name} are in use")
+    return min(request.count, quantity - used)
+
+
+def _member(calls: AzureCalls, named: re.Match[str], request: MachineRequest) -> Body:
+    """The group's reservation of the machines' size and zone; it has one of each at most."""
+    (owner, group, name), zone = named.groups(), zone_of(request.market)
+    wanted, others = (request.market.instance_type.lower(), zone), list[str]()
+    for member in calls.pages(Operation.LIST_RESERVATIONS, group, name, owner=owner):
+        size, own = str(member["sku"]["name"]), (member.get("zones") or [NO_ZONE])[0]
+        if (size.lower(), own) == wanted:
+            return member
+        others.append(f"{size} {_place(own)}")
+    raise NotFound(
+        f"{request.market}: {name} reserves no {request.market.instance_type} {_place(zone)}, but"
+        f" {', '.join(others) or 'nothing'}; {_CORRECT}"
+    )
+
+
+def _place(zone: str) -> str:
+    return "without a zone" if zone == NO_ZONE else f"in zone {zone}"
+
+
+def _use(member: Body) -> tuple[int, int]:
+    """The machines that a reservation holds, and those of them that are in use."""
+    view = member["properties"].get("instanceView") or {}
+    state = view.get("utilizationInfo") or {}
+    quantity = state.get("currentCapacity", member["sku"]["capacity"])
+    elsewhere = sum((state.get("usedReservedCountBySubscription") or {}).values())
+    return int(quantity), len(state.get("virtualMachinesAllocated") or ()) + int(elsewhere)
+
+
+# Published by Canonical; `ubuntu-hpc` is Microsoft's, with the drivers of NVIDIA and CUDA, or of AMD and ROCm. All are
+# Ubuntu 24.04, because spotctl needs Python 3.11.
+_X64, _ARM64, _NVIDIA, _AMD = (
+    "Canonical:ubuntu-24_04-lts:server:latest",
+    "Canonical:ubuntu-24_04-lts:server-arm64:latest",
+    "microsoft-dsvm:ubuntu-hpc:2404:latest",
+    "microsoft-dsvm:ubuntu-hpc:2404-rocm:latest",
+)
+_NOT_FOR_ACCOUNT: Final = "NotAvailableForSubscription"
+
+
+@dataclass(frozen=True, slots=True)
+class AzureSize:
+    """Azure's description of a machine size in a region. `barred`: zones closed to the account (`-`: all). On-demand
+    machines count against the quota of their `family`."""
+
+    name: str
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    spot: bool = True
+    barred: frozenset[str] = frozenset()
+    family: str = ""
+
+    @property
+    def machine(self) -> InstanceType:
+        """The size as the catalog describes it."""
+        return next(completed([machine_of(self.name, self.capabilities)]))
+
+
+def sizes_from(skus: Iterable[Any]) -> dict[str, AzureSize]:
+    """The sizes of a region by their names in small letters: Azure does not distinguish them by case."""
+    machines = (sku for sku in skus if sku.resource_type == "virtualMachines" and sku.name)
+    return {sku.name.lower(): _size(sku) for sku in machines}
+
+
+def _size(sku: Any) -> AzureSize:  # noqa: ANN401  # a model of the SDK, which only `pricing_data` imports
+    capabilities = {capability.name: capability.value for capability in sku.capabilities or ()}
+    barred: set[str] = set()
+    for restriction in sku.restrictions or ():
+        if restriction.reason_code == _NOT_FOR_ACCOUNT:
+            zones = (restriction.restriction_info.zones if restriction.restriction_info else None) or ()
+            barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
+    return AzureSize(
+        sku.name,
+        capabilities,
+        capabilities.get("LowPriorityCapable", "True") == "True",
+        frozenset(barred),
+        sku.family or "",
+    )
+
+
+def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> AzureSize:
+    """The size of a market. NotFound: the region does not have it. QuotaReached: the account may not use it."""
+    size = sizes.get(market.instance_type.lower())
+    if size is None:
+        raise NotFound(f"{market}: Azure has no size {market.instance_type} in {market.region}")
+    if size.barred & {NO_ZONE, zone_of(market)}:
+        raise QuotaReached(f"{market}: the subscription may not use this size there; request access in the portal")
+    if spot and not size.spot:
+        raise NoCapacity(f"{market}: Azure does not offer this size as Spot; rent it on demand")
+    return size
+
+
+def families_of(names: Iterable[str], sizes: Mapping[str, AzureSize]) -> dict[str, list[str]]:
+    """The names by the families of their sizes, whose quotas they count against."""
+    families: dict[str, list[str]] = {}
+    for name in sorted(names):
+        size = sizes.get(name.lower())
+        if size is not None and size.family:
+            families.setdefault(size.family, []).append(name)
+    return families
+
+
+def _usual_image(machine: InstanceType) -> str:
+    if machine.accelerators:
+        return _AMD if machine.traits.driver == AMD else _NVIDIA
+    return _ARM64 if machine.traits.architecture == ARM else _X64
+
+
+def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:
+    """The image for a size: the requested one, or else Ubuntu. BadRequest: no image that spotctl knows runs on it."""
+    if image is None:
+        machine = size.machine
+        if problem := obstacle(machine):
+            raise BadRequest(f"{size.name}: {problem}; name an image that does (image: {{azure: ...}})")
+    chosen = image or _usual_image(machine)
+    if chosen.startswith("/"):
+        return {"id": chosen}
+    parts = chosen.split(":")
+    if len(parts) != 4 or not all(parts):
+        raise BadRequest(f"image {chosen!r} is neither publisher:offer:sku:version nor a resource id")
+    return dict(zip(("publisher", "offer", "sku", "version"), parts, strict=True))

@@ -8,13 +8,19 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from spotctl.clouds.azure.access import AzureSettings
-from spotctl.clouds.azure.calls import AzureCalls, Operation
-from spotctl.clouds.azure.permissions import ALL, launcher_role, machine_role, trial_role
+from spotctl.clouds.azure.calls import (
+    ALL,
+    NAMESPACES,
+    REGISTER,
+    AzureCalls,
+    Operation,
+    launcher_role,
+    machine_role,
+    trial_role,
+)
+from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
-from spotctl.clouds.azure.refusals import NAMESPACES, REGISTER
 from spotctl.clouds.azure.session import AzureSession
-from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
 from spotctl.clouds.errors import ApiCall
 from spotctl.home import account_quotas

@@ -1,14 +1,21 @@
-"""`RunGroups`: the resource groups that runs make, one for each run."""
+"""The resource groups of runs, one for each: how they are made, what machines may do in them, and how all goes again.
+
+The role of machines lets them delete machines in the groups of the runs that have their identity. It is assigned for
+each group, and the assignment ends with the group: it reaches nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
-from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, checked, group_tags
-from spotctl.clouds.errors import Throttled
-from spotctl.clouds.provider import MachineRequest
+from pricing_data.errors import CloudError, RequestRejected, UnknownResource
+from spotctl.clouds.azure.calls import MACHINE_ROLE, AzureCalls, Body, Operation, translated
+from spotctl.clouds.azure.inventory import Inventory
+from spotctl.clouds.azure.orders import GROUP_MARK, GROUP_TAG, AzureOrder, MachineId, checked, group_tags
+from spotctl.clouds.errors import NotFound, Throttled
+from spotctl.clouds.provider import MachineRequest, Resource
 from spotctl.home.errors import BadRequest
 
 _DELETING: Final = "Deleting"
@@ -44,3 +51,167 @@ class RunGroups:
 def _is_ours(group: Body, tags: Mapping[str, str]) -> bool:
     has: Mapping[str, str] = group.get("tags") or {}
     return has.get(GROUP_TAG) == GROUP_MARK and tags.items() <= has.items()
+
+
+_NAMES: Final = uuid.UUID("0f0c5b0e-7a86-4b7c-9c0e-5d1f6a3b2c11")
+"""The namespace of the names of assignments, so that an assignment can be repeated."""
+
+
+class RoleAssignments:
+    """Assigns the role once for each group and identity of this process."""
+
+    def __init__(self, calls: AzureCalls) -> None:
+        self._calls = calls
+        self._definition = ""
+        self._assigned: set[tuple[str, str]] = set()
+
+    def assign(self, group: str, identity: str) -> None:
+        """Lets machines with this identity delete machines of a group. BadRequest: the role does not exist.
+
+        Of an identity that does not exist, the order of the machines says so.
+        """
+        if (group, identity) in self._assigned:
+            return
+        known = self._calls.find(Operation.GET_IDENTITY, identity)
+        if known is None:
+            return
+        principal = str(known["properties"]["principalId"])
+        assignment = {
+            "role_definition_id": self._definition_id(),
+            "principal_id": principal,
+            "principal_type": "ServicePrincipal",
+        }
+        name = str(uuid.uuid5(_NAMES, f"{group} {principal}"))
+        self._calls.send(Operation.ASSIGN_ROLE, self._calls.group_id(group), name, assignment)
+        self._assigned.add((group, identity))
+
+    def _definition_id(self) -> str:
+        if not self._definition:
+            subscription = self._calls.session.subscription_id
+            known = self._calls.listed(Operation.LIST_ROLES, subscription, filter=f"roleName eq '{MACHINE_ROLE}'")
+            if not known:
+                raise BadRequest(
+                    f"the subscription has no role {MACHINE_ROLE}, which machines need to delete themselves: create it"
+                    " from what spotctl doctor --policy azure-machines prints (az role definition create)"
+                )
+            self._definition = str(known[0]["id"])
+        return self._definition
+
+
+GROUP_KIND: Final = "resource group"
+MACHINE_KIND: Final = "machine"
+_CLOUD: Final = "azure:"
+
+# The order of removal: a resource comes after those that use it.
+_KINDS: Final = {
+    "microsoft.compute/virtualmachines": (MACHINE_KIND, Operation.DELETE_MACHINE),
+    "microsoft.network/networkinterfaces": ("network interface", Operation.DELETE_INTERFACE),
+    "microsoft.network/publicipaddresses": ("address", Operation.DELETE_ADDRESS),
+    "microsoft.compute/disks": ("disk", Operation.DELETE_DISK),
+    "microsoft.network/virtualnetworks": ("network", Operation.DELETE_NETWORK),
+    "microsoft.network/networksecuritygroups": ("network rules", Operation.DELETE_RULES),
+}
+_IN_USE: Final = ("inuse", "cannotbedeleted", "attachedtovm", "reserved", "anotheroperationinprogress", "conflict")
+
+
+def group_resource(group: Body) -> Resource:
+    """A resource group as something that can be removed."""
+    state = group["properties"]["provisioningState"]
+    detail = f"in {group['location']}, with everything in it" if state != "Deleting" else "being deleted"
+    return Resource(GROUP_KIND, f"{_CLOUD}{group['id']}", dict(group.get("tags") or {}), detail)
+
+
+def resource_in(group: str, item: Body, shared: Mapping[str, str]) -> Resource:
+    """Something in a group, which has the tags of its group even where Azure made it without tags."""
+    kind = _KINDS.get(str(item["type"]).lower(), (str(item["type"]), None))[0]
+    own = item.get("tags") or {}
+    order = AzureOrder.read(own)
+    id_ = f"{_CLOUD}{item['id']}"
+    if kind == MACHINE_KIND and order is not None:
+        id_ = str(MachineId(order.market.region, group, item["name"]))
+    return Resource(kind, id_, {**shared, **own}, f"{item['name']} in {item.get('location', group)}")
+
+
+def delete_machine(calls: AzureCalls, inventory: Inventory, machine: MachineId) -> None:
+    """Deletes a machine, and notes that if there was something to delete."""
+    try:
+        with translated():
+            answer = calls.send(Operation.DELETE_MACHINE, machine.group, machine.name)
+    except NotFound:
+        return
+    if answer.status != 204:  # 204: there was nothing to delete
+        inventory.note_returned(machine)
+
+
+class Removal:
+    """The removal of resources, repeated until they are gone: a resource is free once those that use it are gone."""
+
+    def __init__(self, calls: AzureCalls, resources: Sequence[Resource]) -> None:
+        self._calls = calls
+        groups = {_group_of(resource.id): resource for resource in resources if resource.kind == GROUP_KIND}
+        others = [
+            resource for resource in resources if resource.kind != GROUP_KIND and _group_of(resource.id) not in groups
+        ]
+        ranks = [kind for kind, _ in _KINDS.values()]
+        others.sort(key=lambda resource: ranks.index(resource.kind) if resource.kind in ranks else len(ranks))
+        self._left, self._accepted = [*others, *groups.values()], set[str]()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether nothing remains but groups that Azure is deleting, which takes minutes."""
+        return all(resource.id in self._accepted for resource in self._left)
+
+    def advance(self) -> list[str]:
+        """Asks for the deletion of all remaining resources, and returns their ids. A failure is raised at the end."""
+        left, failures = list[Resource](), list[CloudError]()
+        for resource in self._left:
+            try:
+                gone = self._try_to_delete(resource)
+            except CloudError as error:
+                gone, failures = False, [*failures, error]
+            if not gone:
+                left.append(resource)
+        self._left = left
+        if failures:
+            raise failures[0]
+        return [resource.id for resource in left]
+
+    def _try_to_delete(self, resource: Resource) -> bool:
+        """Returns whether the resource is gone."""
+        if resource.kind == GROUP_KIND:
+            return self._delete_group(resource)
+        operation = next((operation for kind, operation in _KINDS.values() if kind == resource.kind), None)
+        if operation is None:
+            return True  # goes with its group
+        id_ = resource.id.removeprefix(_CLOUD)
+        named = (id_,) if operation.version else (_group_of(resource.id), id_.rpartition("/")[2])
+        try:
+            return self._calls.send(operation, *named).status == 204
+        except UnknownResource:
+            return True
+        except RequestRejected as error:
+            if any(word in error.code.lower() for word in _IN_USE):
+                return False
+            raise
+
+    def _delete_group(self, resource: Resource) -> bool:
+        group = _group_of(resource.id)
+        body = self._calls.find(Operation.GET_GROUP, group)
+        if body is None:
+            return True
+        tags: Mapping[str, str] = body.get("tags") or {}
+        if tags.get(GROUP_TAG) != GROUP_MARK or not resource.tags.items() <= tags.items():
+            return True  # another group has taken its name since
+        if body["properties"]["provisioningState"] != "Deleting":
+            self._calls.send(Operation.DELETE_GROUP, group)
+        self._accepted.add(resource.id)
+        return False
+
+
+def _group_of(id_: str) -> str:
+    """The resource group in the id of a resource or machine."""
+    machine = MachineId.parse(id_)
+    if machine is not None:
+        return machine.group
+    parts = id_.split("/")
+    return parts[4] if len(parts) > 4 else ""

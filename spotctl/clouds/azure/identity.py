@@ -9,7 +9,7 @@ class AzureLauncher:
     """See `TokenIdentity`."""
 
     def token(self) -> tuple[str, float]:
-        from spotctl.clouds.azure.access import AzureSettings
+        from spotctl.clouds.azure.cloud import AzureSettings
         from spotctl.clouds.azure.session import storage_token
 
         with refused_as_store():

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pricing_data.errors import AccessDenied
 from pricing_data.units import SECOND, format_time, parse_time
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
-from spotctl.clouds.azure.ends import LoggedEnd, ends
-from spotctl.clouds.azure.names import AzureOrder, MachineId
+from spotctl.clouds.azure.orders import AzureOrder, MachineId
 from spotctl.clouds.azure.session import cause_of
 from spotctl.clouds.provider import EndReason, Machine, MachineState
 from spotctl.home.wall_clock import wall_us
@@ -273,3 +272,45 @@ def _began(deployment: Body) -> int:
     matched = re.fullmatch(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?", properties.get("duration") or "PT0S")
     hours, minutes, seconds = (float(part or 0) for part in matched.groups()) if matched else (0.0, 0.0, 0.0)
     return parse_time(properties["timestamp"]) - round((hours * 3600 + minutes * 60 + seconds) * SECOND)
+
+
+_DELETION: Final = "microsoft.compute/virtualmachines/delete"
+_EVICTION: Final = "microsoft.compute/virtualmachines/evictspotvm/action"
+_FAILURE: Final = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEnd:
+    """An end; the reason is None until Azure has logged it."""
+
+    at: int
+    reason: EndReason | None
+
+
+def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) -> dict[str, LoggedEnd]:
+    """The ends in the log, by the names of the machines in lower case.
+
+    A machine ends when its eviction or deletion begins: from then on Azure does not bill the machine. A deletion that
+    a machine itself asked for, with one of these identities, is the end of its lease.
+    """
+    logged: dict[str, LoggedEnd] = {}
+    for at, event in sorted(
+        ((parse_time(event["eventTimestamp"]), event) for event in events), key=lambda pair: pair[0]
+    ):
+        operation = _value(event, "operationName")
+        if operation not in (_DELETION, _EVICTION) or _value(event, "status") == _FAILURE:
+            continue
+        name = str(event["resourceId"]).rpartition("/")[2].lower()
+        if operation == _EVICTION:
+            reason = EndReason.EVICTED
+        else:
+            by_machine = str(event.get("caller", "")).lower() in own_identities
+            reason = EndReason.LEASE_ENDED if by_machine else EndReason.RETURNED
+        logged.setdefault(name, LoggedEnd(at, reason))
+    return logged
+
+
+def _value(event: Mapping[str, Any], name: str) -> str:
+    """A localizable string of the log, in lower case."""
+    field = event.get(name) or {}
+    return str(field.get("value", "")).lower()

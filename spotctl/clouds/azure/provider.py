@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
 from pricing_data.market import Market
-from spotctl.clouds.azure.access import AzureSettings
-from spotctl.clouds.azure.buyer import AzureBuyer, Waits
-from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation
-from spotctl.clouds.azure.groups import RunGroups
+from spotctl.clouds.azure.buyer import AzureBuyer, Waits, families_of
+from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
+from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
+from spotctl.clouds.azure.groups import Removal, RunGroups, delete_machine, group_resource, resource_in
 from spotctl.clouds.azure.inventory import Inventory
-from spotctl.clouds.azure.names import (
+from spotctl.clouds.azure.orders import (
+    USUAL_DISK_GIB,
     MachineId,
     index_of,
+    ssh_rules,
 )
-from spotctl.clouds.azure.refusals import translated
-from spotctl.clouds.azure.removal import Removal, delete_machine, group_resource, resource_in
 from spotctl.clouds.azure.session import AzureSession
-from spotctl.clouds.azure.settings import AzureMachineSettings
-from spotctl.clouds.azure.sizes import USUAL_DISK_GIB, families_of
-from spotctl.clouds.azure.template import ssh_rules
 from spotctl.clouds.errors import NotFound, ProviderError, Throttled, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider

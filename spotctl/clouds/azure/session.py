@@ -30,7 +30,7 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.azure.access import AZURE_SIGN_IN, AzureSettings
+from spotctl.clouds.azure.cloud import AZURE_SIGN_IN, AzureSettings
 from spotctl.clouds.errors import ApiCall, first_line
 
 if TYPE_CHECKING:

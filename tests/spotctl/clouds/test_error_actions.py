@@ -8,7 +8,7 @@ import pytest
 
 from pricing_data.errors import CloudError, NoAnswer, RequestRejected
 from spotctl.clouds.aws import refusals as aws
-from spotctl.clouds.azure import refusals as azure
+from spotctl.clouds.azure import calls as azure
 from spotctl.clouds.errors import (
     ErrorAction,
     LoginNeeded,

@@ -8,7 +8,7 @@ import pytest
 
 from pricing_data.market import Market
 from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.azure.settings import AzureMachineSettings
+from spotctl.clouds.azure.cloud import AzureMachineSettings
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.provider import Holdings
 from spotctl.clouds.wiring import cloud_provider

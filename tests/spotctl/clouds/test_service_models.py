@@ -20,8 +20,8 @@ from spotctl.agent.data.blobs.http import Caller, HttpCall
 from spotctl.agent.data.blobs.s3 import S3Bucket
 from spotctl.agent.lease.self_deletion import METADATA_HOST
 from spotctl.clouds.azure import self_deletion as azure
-from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
+from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.azure.session import AzureSession, NoToken
 from spotctl.clouds.gcp import permissions as gcp_permissions, self_deletion as gcp
 from spotctl.clouds.provider import MachineRequest

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from spotctl.agent.data.blobs.bucket import StoreRefused
 from spotctl.clouds.aws.identity import AwsLauncher
-from spotctl.clouds.azure.access import AzureSettings
+from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.azure.session import storage_token
 from spotctl.clouds.gcp.identity import GoogleLauncher
 from tests.servers.loopback import Reply, Request, serving

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pricing_data.sources.base import Effort, SourceNeeds
-from spotctl.clouds.azure.access import AzureSettings
+from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.azure.prices.source import AzureSource
 from spotctl.clouds.errors import with_given
 

@@ -11,8 +11,8 @@ from pricing_data.market import LINUX, Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, Span, format_time, format_usd, parse_time, parse_usd
+from spotctl.clouds.azure.machine_types import spelled
 from spotctl.clouds.azure.prices.records import number, text
-from spotctl.clouds.azure.size_names import spelled
 from spotctl.clouds.errors import ApiRecord
 
 SOURCE = "azure-retail-prices"

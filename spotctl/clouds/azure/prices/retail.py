@@ -11,7 +11,7 @@ import httpx
 import stamina
 
 from pricing_data.errors import NoAnswer
-from spotctl.clouds.azure.access import AzureSettings
+from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.errors import first_line
 
 API_VERSION = "2023-01-01-preview"

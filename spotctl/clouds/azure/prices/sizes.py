@@ -7,8 +7,8 @@ from decimal import Decimal, InvalidOperation
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.units import parse_time
+from spotctl.clouds.azure.machine_types import accelerator_of, spelled
 from spotctl.clouds.azure.prices.records import listed, number, text
-from spotctl.clouds.azure.size_names import accelerator_of, spelled
 from spotctl.clouds.errors import ApiRecord
 
 _ARCHITECTURES = {"x64": X86, "Arm64": ARM}

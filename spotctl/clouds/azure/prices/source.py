@@ -14,7 +14,7 @@ from pricing_data.market import Market, api_region
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import FetchRequest, FetchTask, Rejects
 from pricing_data.units import Span
-from spotctl.clouds.azure.access import AzureSettings
+from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.azure.prices import spot
 from spotctl.clouds.azure.prices.offers import PriceSheet
 from spotctl.clouds.azure.prices.records import named, text

@@ -9,8 +9,8 @@ from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.market import Market
 from pricing_data.units import DAY, parse_time, parse_usd
+from spotctl.clouds.azure.machine_types import spelled
 from spotctl.clouds.azure.prices.records import listed, number, text
-from spotctl.clouds.azure.size_names import spelled
 from spotctl.clouds.errors import ApiRecord
 
 SOURCE = "azure-resource-graph"

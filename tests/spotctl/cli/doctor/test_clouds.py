@@ -16,7 +16,7 @@ from google.cloud import compute_v1
 from google.oauth2 import credentials
 from google.protobuf.json_format import MessageToDict
 
-from spotctl.clouds.azure.refusals import NAMESPACES
+from spotctl.clouds.azure.calls import NAMESPACES
 from spotctl.clouds.gcp import permissions as policies
 from spotctl.clouds.gcp.doctor import findings
 from spotctl.clouds.gcp.methods import ACT_AS

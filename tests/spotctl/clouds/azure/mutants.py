@@ -15,13 +15,12 @@ import pytest
 
 from pricing_data.units import SECOND
 from spotctl.agent.container.payload import Payload
-from spotctl.clouds.azure import buyer, groups, inventory, names, removal, template
+from spotctl.clouds.azure import buyer, groups, inventory, orders
 from spotctl.clouds.azure.buyer import AzureBuyer
 from spotctl.clouds.azure.calls import AzureCalls, Operation
-from spotctl.clouds.azure.ends import ends
-from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
-from spotctl.clouds.azure.names import GROUP_MARK, GROUP_TAG, MachineId, machine_name
-from spotctl.clouds.azure.removal import Removal
+from spotctl.clouds.azure.groups import Removal
+from spotctl.clouds.azure.inventory import Inventory, OrderOutcome, ends
+from spotctl.clouds.azure.orders import GROUP_MARK, GROUP_TAG, MachineId, machine_name
 from spotctl.clouds.errors import NoCapacity, ProviderError
 from spotctl.clouds.provider import EndReason, Machine, MachineState, Resource
 from tests.spotctl.clouds.azure.world import BID, MARKET, UNKNOWN, World, order, running_world
@@ -128,7 +127,7 @@ def groups_of_others_are_left_alone(world: World) -> None:
 
 
 def foreign_groups_are_not_used(world: World) -> None:
-    world.server.add_group(names.group_name(order().tags), "eastus", {"owner": "somebody"})
+    world.server.add_group(orders.group_name(order().tags), "eastus", {"owner": "somebody"})
     with pytest.raises(Exception, match="was not made for this run"):
         bought(world)
 
@@ -170,11 +169,11 @@ def failures_are_raised(world: World) -> None:
 
 
 _purchase, _disk, _connection, _machine, _network = (
-    template._purchase,
-    template._disk,
-    template._connection,
-    template._machine,
-    template._network,
+    orders._purchase,
+    orders._disk,
+    orders._connection,
+    orders._machine,
+    orders._network,
 )
 _find = AzureCalls.find
 
@@ -245,14 +244,14 @@ OF_AZURE = (
     ),
     mutant(
         "a token is served to any request",
-        names,
+        orders,
         "fingerprint_of",
         lambda _: "0",
         contract(ProviderContract.test_a_token_belongs_to_one_request),
     ),
     mutant(
         "the end of a lease belongs to the request",
-        names,
+        orders,
         "fingerprint_of",
         lambda request: str(request.lease_until),
         in_world(served_again_with_another_lease),
@@ -264,57 +263,57 @@ OF_AZURE = (
         lambda _: {GROUP_TAG: GROUP_MARK},
         contract(ProviderContract.test_machines_are_listed_by_their_tags),
     ),
-    mutant("a tag in brackets is evaluated", template, "_literal", lambda value: value, in_world(tagged)),
+    mutant("a tag in brackets is evaluated", orders, "_literal", lambda value: value, in_world(tagged)),
     mutant(
         "an evicted machine is only stopped",
-        template,
+        orders,
         "_purchase",
         _changed(_purchase, lambda made: made.update(eviction_policy="Deallocate")),
         in_world(evicted_and_nothing_left),
     ),
     mutant(
         "spot machines are bought on demand",
-        template,
+        orders,
         "_purchase",
         lambda _: {"priority": "Regular"},
         in_world(evicted_and_nothing_left),
     ),
     mutant(
         "spot machines are bought at any price",
-        template,
+        orders,
         "_purchase",
         _changed(_purchase, lambda made: made.update(billing_profile={"maxPrice": -1})),
         in_world(too_expensive),
     ),
     mutant(
         "the disk outlives its machine",
-        template,
+        orders,
         "_disk",
         _changed(_disk, lambda made: made.pop("deleteOption")),
         in_world(evicted_and_nothing_left),
     ),
     mutant(
         "interface and address outlive their machine",
-        template,
+        orders,
         "_connection",
         _changed(_connection, lambda made: made["networkInterfaceConfigurations"][0]["properties"].pop("deleteOption")),
         in_world(evicted_and_nothing_left),
     ),
     mutant(
         "a machine cannot delete itself",
-        template,
+        orders,
         "_machine",
         _changed(_machine, lambda made: made.pop("identity")),
         in_world(deleted_by_itself),
     ),
     mutant(
         "the console is not kept",
-        template,
+        orders,
         "_machine",
         _changed(_machine, lambda made: made["properties"].pop("diagnosticsProfile")),
         in_world(console_is_shown),
     ),
-    mutant("ssh is open to the world", template, "_network", _changed(_network, _open), in_world(admitted)),
+    mutant("ssh is open to the world", orders, "_network", _changed(_network, _open), in_world(admitted)),
     mutant(
         "a refusal after the order was accepted is not seen", Inventory, "_partial", _all_granted, in_world(refused)
     ),
@@ -333,7 +332,7 @@ OF_AZURE = (
         in_world(listed_late),
     ),
     mutant("the end of a lease counts as a return", inventory, "ends", _unread_log, in_world(deleted_by_itself)),
-    mutant("refusals are swallowed", removal, "translated", _suppressing, in_world(failures_are_raised)),
+    mutant("refusals are swallowed", groups, "translated", _suppressing, in_world(failures_are_raised)),
     mutant("machines of others are ended", MachineId, "parse", _any_id, in_world(strangers_are_left_alone)),
     mutant(
         "a group that others have taken over is removed",

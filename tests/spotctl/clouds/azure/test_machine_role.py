@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from spotctl.clouds.azure.names import group_name
+from spotctl.clouds.azure.orders import group_name
 from spotctl.clouds.errors import NotPermitted
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import RUN_TAG

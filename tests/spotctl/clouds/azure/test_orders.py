@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from pricing_data.market import Market
-from spotctl.clouds.azure.names import machine_name
-from spotctl.clouds.azure.template import placement_name
+from spotctl.clouds.azure.orders import machine_name, placement_name
 from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, NotPermitted, QuotaReached, TokenTaken, action_for
 from spotctl.home.errors import BadRequest
 from tests.cloud.azure_reservations import DEPLOY, GROUP, READ

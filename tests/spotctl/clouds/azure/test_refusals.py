@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, permissions
-from spotctl.clouds.azure.permissions import PRICES
-from spotctl.clouds.azure.refusals import REFUSALS, AzureRefusal
+from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, PRICES, REFUSALS, AzureRefusal, permissions
 from spotctl.clouds.azure.session import cause_of
 from spotctl.clouds.errors import (
     LoginNeeded,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spotctl.clouds.azure.buyer import Waits
-from spotctl.clouds.azure.names import deployment_name, machine_name
+from spotctl.clouds.azure.orders import deployment_name, machine_name
 from spotctl.clouds.errors import NoCapacity, TokenTaken, Unanswered
 from spotctl.clouds.provider import MachineState
 from tests.servers.loopback import Fault, Reply

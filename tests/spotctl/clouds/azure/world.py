@@ -14,11 +14,10 @@ import httpx
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.clouds.azure.access import AzureSettings
 from spotctl.clouds.azure.buyer import Waits
+from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.provider import AzureProvider
 from spotctl.clouds.azure.session import AzureSession
-from spotctl.clouds.azure.settings import AzureMachineSettings
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from tests.cloud.azure import AzureServer
