@@ -12,8 +12,9 @@ from boto3.session import Session
 from botocore import exceptions as sdk, xform_name
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.paginate import Paginator
 from botocore.parsers import ResponseParserError
-from botocore.session import get_session
+from botocore.session import Session as BotocoreSession, get_session
 
 from pricing_data.errors import (
     AccessDenied,
@@ -82,6 +83,7 @@ class AwsClient:
     service: Service
     region: str
     sdk: Any
+    core: BotocoreSession
     retrying: RetryingCaller
 
     def call(self, operation: str, **arguments: object) -> AwsAnswer:
@@ -91,18 +93,27 @@ class AwsClient:
             return answer
 
     def pages(self, operation: str, holding: str, **arguments: object) -> Iterator[AwsAnswer]:
-        """All pages of an operation; each must contain the field `holding`."""
-        permission = self._permission(operation)
-        token: dict[str, object] = {}
+        """All pages of an operation, as botocore follows them; each must contain the field `holding`."""
+
+        def ask(**asked: object) -> AwsAnswer:
+            # botocore repeats no answer that it cannot parse.
+            return self.retrying.on(ResponseParserError)(self._page, operation, holding, asked)
+
+        if not self.sdk.can_paginate(xform_name(operation)):
+            with translated(self.region, self._permission(operation)):
+                only = ask(**arguments)
+            yield only
+            return
+        rules = self.core.get_paginator_model(self.service).get_paginator(operation)
+        model = self.sdk.meta.service_model.operation_model(operation)
+        paginator = Paginator(ask, rules, model)  # type: ignore[arg-type]  # the stubs expect the method's name
+        pages: Iterator[AwsAnswer] = iter(paginator.paginate(**arguments))
         while True:
-            with translated(self.region, permission):
-                page = self.retrying.on(ResponseParserError)(self._page, operation, holding, {**arguments, **token})
-            yield page
-            if not page.get("NextToken"):
+            with translated(self.region, self._permission(operation)):
+                page = next(pages, None)
+            if page is None:
                 return
-            if page["NextToken"] == token.get("NextToken"):
-                raise NoAnswer(f"aws/{self.region}: {permission} repeats the same page token", _LATER)
-            token = {"NextToken": page["NextToken"]}
+            yield page
 
     def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
         """One page. botocore accepts an answer that was cut short: it parses badly, or to nothing."""
@@ -123,6 +134,7 @@ class AwsSession:
 
     settings: AwsSettings = field(default_factory=AwsSettings)
     _session: Session | None = field(default=None, init=False)
+    _core: BotocoreSession = field(default_factory=get_session, init=False)
     _region: str | None = field(default=None, init=False)
     # Making a session or a client in two threads at once is not safe; using clients is.
     _lock: Lock = field(default_factory=Lock, init=False)
@@ -162,7 +174,7 @@ class AwsSession:
         with translated(region, "signing in"), self._lock:
             client = self._make_client(service, endpoint_region or region)
         with closing(client):
-            yield AwsClient(service, region, client, self.settings.retrying())
+            yield AwsClient(service, region, client, self._core, self.settings.retrying())
 
     def _make_client(self, service: Service, region: str) -> Any:  # noqa: ANN401  # boto3's clients have no common type
         timeout = self.settings.timeout_seconds
@@ -183,7 +195,7 @@ class AwsSession:
 
     def _open_session(self) -> Session:
         if self._session is None:
-            core = get_session()
+            core = self._core = get_session()
             # botocore would fail a whole page over one time that it cannot parse; as text, only that record is lost.
             core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
             self._region = core.get_config_variable("region")
@@ -249,4 +261,6 @@ def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
         return MissingCredentials(f"{call}: the credentials cannot be used: {on_one_line(error)}", _RENEW)
     if isinstance(error, sdk.MissingDependencyException):
         return MissingExtra(f"{call}: this profile needs another package: {on_one_line(error)}")
+    if isinstance(error, sdk.PaginationError):
+        return NoAnswer(f"{call} repeats the same page token", _LATER)
     return NoAnswer(f"{call}: no answer: {on_one_line(error)}", _LATER)
