@@ -32,7 +32,7 @@ from werkzeug.test import Client
 
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import to_datetime, to_micros
-from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.cloud import AwsSettings
 from spotctl.clouds.aws.prices import AwsSource
 from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.servers.pulling import Pulled, pulled

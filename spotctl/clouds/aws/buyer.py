@@ -1,20 +1,35 @@
-"""`Buyer`: finds or makes what machines need, and buys the machines of a request with one call."""
+"""`Buyer`: finds or makes what machines need, and buys the machines of a request with one call.
+
+Machines go to an existing subnet of their zone, into a security group, the company's or one of the run's own, whose
+machines reach each other, and which admits ssh from the settings' ranges. The machines of a gang go into a cluster
+placement group, next to each other, for a fast network between them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from pricing_data.market import LINUX, Market
-from spotctl.clouds.aws.calls import AwsCalls
-from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, is_image, parameter_for
-from spotctl.clouds.aws.networks import Networks
-from spotctl.clouds.aws.orders import LaunchPlace, order
-from spotctl.clouds.aws.placement import PlacementGroups
-from spotctl.clouds.aws.quotas import pool_of, raise_command
-from spotctl.clouds.aws.refusals import code_of
-from spotctl.clouds.aws.rows import Row
-from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.errors import NotFound, QuotaReached, Unanswered
+from spotctl.clouds.aws.calls import AwsCalls, code_of
+from spotctl.clouds.aws.cloud import AwsMachineSettings
+from spotctl.clouds.aws.orders import (
+    GROUP,
+    Ec2Hardware,
+    LaunchPlace,
+    MachineImage,
+    Row,
+    filters_of,
+    group_name,
+    is_image,
+    order,
+    parameter_for,
+    pool_of,
+    raise_command,
+    tag_list,
+    tags_of_run,
+)
+from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, Unanswered
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
 
@@ -117,3 +132,236 @@ class Buyer:
 
     def _parameter(self, region: str, name: str, about: str) -> str:
         return str(self._calls.call("ssm", region, "GetParameter", about, Name=name)["Parameter"]["Value"])
+
+
+class Networks:
+    """Finds subnets, and makes the security group of a run when its first machine in a network is bought."""
+
+    def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
+        self._calls, self._settings = calls, settings
+        self._subnets: dict[tuple[str, str, str], Row] = {}
+        self._groups: dict[tuple[str, str, str], str] = {}
+
+    def subnet(self, request: MachineRequest) -> Row:
+        """The subnet for a request. NotFound: none in its zone can be used."""
+        market, named = request.market, self._named_subnets(request)
+        key = market.region, market.zone, ",".join(named)
+        if key not in self._subnets:
+            filters: dict[str, Sequence[str]] = {"availability-zone": [market.zone], "state": ["available"]}
+            filters |= {"subnet-id": named} if named else {"default-for-az": ["true"]}
+            subnets = self._calls.described(market.region, "DescribeSubnets", "Subnets", filters)
+            if not subnets:
+                raise NotFound(_no_subnet(str(market), market.zone, named))
+            self._subnets[key] = max(subnets, key=lambda row: int(row.get("AvailableIpAddressCount", 0)))
+        return self._subnets[key]
+
+    def groups(self, request: MachineRequest, vpc: str) -> tuple[str, ...]:
+        """The security groups for a request's machines in a network."""
+        region = request.market.region
+        if not self._settings.security_groups:
+            return (self._own_group(request, region, vpc),)
+        named = self._settings.security_groups
+        filters = {"group-id": named, "vpc-id": [vpc]}
+        groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
+        if not groups:
+            raise BadRequest(f"{request.market}: none of the security groups {', '.join(named)} is in network {vpc}")
+        return tuple(group["GroupId"] for group in groups)
+
+    def forget(self) -> None:
+        """Looks for groups and subnets again: they may have been removed."""
+        self._groups.clear()
+        self._subnets.clear()
+
+    def _named_subnets(self, request: MachineRequest) -> Sequence[str]:
+        return (request.network,) if request.network is not None else self._settings.subnets
+
+    def _own_group(self, request: MachineRequest, region: str, vpc: str) -> str:
+        """The run's group, with its rules. A caller that was killed may have made the group without them."""
+        if not self._settings.ssh_from:
+            raise BadRequest(
+                f"{request.market}: no address may reach its machines over ssh; set ssh_from in [aws] of config.toml to"
+                ' the public address of this computer (ssh_from = ["203.0.113.7/32"]), or set security_groups'
+            )
+        key = region, vpc, group_name(request)
+        if key not in self._groups:
+            group = self._find_group(*key) or self._make_group(request, *key)
+            self._set_rules(region, group)
+            self._groups[key] = group["GroupId"]
+        return self._groups[key]
+
+    def _find_group(self, region: str, vpc: str, name: str) -> Row | None:
+        filters = {"group-name": [name], "vpc-id": [vpc]}
+        groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
+        return groups[0] if groups else None
+
+    def _make_group(self, request: MachineRequest, region: str, vpc: str, name: str) -> Row:
+        tags = {**self._settings.tags, **tags_of_run(request), GROUP: name}
+        specification = [{"ResourceType": "security-group", "Tags": tag_list(tags)}]
+        try:
+            made = self._calls.ec2(
+                region,
+                "CreateSecurityGroup",
+                str(request.market),
+                GroupName=name,
+                Description="Machines of one spotctl run: each other, and ssh",
+                VpcId=vpc,
+                TagSpecifications=specification,
+            )
+        except ProviderError as error:
+            if code_of(error) != "InvalidGroup.Duplicate":
+                raise
+            # Another process of the run made the group first, or EC2's list is behind.
+            group = self._find_group(region, vpc, name)
+            if group is None:
+                raise Unanswered(
+                    f"{request.market}: security group {name} is not listed yet; spotctl tries again"
+                ) from None
+            return group
+        return {"GroupId": made["GroupId"], "IpPermissions": []}
+
+    def admit_ssh(self, region: str, tags: Mapping[str, str], ssh_from: Sequence[str]) -> list[str]:
+        """Replaces the ssh rules of the runs with these tags, and returns the groups of these runs."""
+        filters = {**filters_of(tags), "tag-key": [GROUP]}
+        groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
+        for group in groups:
+            id_, present = group["GroupId"], group.get("IpPermissions", ())
+            standing = set(admitted_sources(present)) & set(ssh_from)
+            self._replace(region, group, rules_of(id_, standing))
+            fresh = rules_of(id_, [source for source in ssh_from if source not in standing])[1:]
+            self._add(region, id_, [admitting_rule(rule) for rule in fresh])
+        return [f"security group {group['GroupId']}" for group in groups]
+
+    def _set_rules(self, region: str, group: Row) -> None:
+        present = group.get("IpPermissions", ())
+        self._replace(region, group, rules_of(group["GroupId"], admitted_sources(present) or self._settings.ssh_from))
+
+    def _replace(self, region: str, group: Row, rules: Sequence[IpPermission]) -> None:
+        id_, present = group["GroupId"], group.get("IpPermissions", ())
+        if extra := superfluous_rules(present, rules):
+            self._calls.ec2(region, "RevokeSecurityGroupIngress", GroupId=id_, IpPermissions=extra)
+        self._add(region, id_, missing_rules(present, rules))
+
+    def _add(self, region: str, id_: str, rules: Sequence[IpPermission]) -> None:
+        # One at a time: if one of several rules exists already, EC2 adds none of them.
+        for rule in rules:
+            try:
+                self._calls.ec2(region, "AuthorizeSecurityGroupIngress", GroupId=id_, IpPermissions=[rule])
+            except ProviderError as error:
+                if code_of(error) != "InvalidPermission.Duplicate":
+                    raise
+
+
+def _no_subnet(market: str, zone: str, named: Sequence[str]) -> str:
+    if named:
+        return f"{market}: none of the subnets {', '.join(named)} is in {zone}"
+    return (
+        f"{market}: the account has no default subnet in {zone}; create one"
+        f" (aws ec2 create-default-subnet --availability-zone {zone}), or set subnets in [aws] of config.toml"
+    )
+
+
+SSH = 22
+ADMITTED = "spotctl admit"
+"""The description of a rule for an address that the user admitted during the run; such rules replace the settings'."""
+IpPermission = dict[str, Any]
+
+
+def rules_of(group: str, ssh_from: Iterable[str]) -> list[IpPermission]:
+    """The rules of a group, one source each."""
+    return [_from_group(group), *(_ssh(source) for source in ssh_from)]
+
+
+def admitted_sources(present: Sequence[Row]) -> list[str]:
+    """The sources of ssh that the user admitted during the run."""
+    ranges = (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6"))
+    entries = ((entry, source) for row in present for kind, source in ranges for entry in row.get(kind, ()))
+    return [entry[source] for entry, source in entries if entry.get("Description") == ADMITTED]
+
+
+def admitting_rule(rule: IpPermission) -> IpPermission:
+    """A rule for ssh, with the description of an admitted address."""
+    ranges = ("IpRanges", "Ipv6Ranges")
+    return {
+        name: [{**entry, "Description": ADMITTED} for entry in value] if name in ranges else value
+        for name, value in rule.items()
+    }
+
+
+def missing_rules(present: Sequence[Row], rules: Sequence[IpPermission]) -> list[IpPermission]:
+    """The rules that a group lacks."""
+    have = _single(present)
+    return [rule for rule in rules if rule not in have]
+
+
+def superfluous_rules(present: Sequence[Row], rules: Sequence[IpPermission]) -> list[IpPermission]:
+    """Rules of the group that should not be there, such as one for yesterday's address."""
+    return [rule for rule in _single(present) if rule not in rules]
+
+
+def _from_group(group: str) -> IpPermission:
+    return {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+
+
+def _ssh(source: str) -> IpPermission:
+    ranges = {"Ipv6Ranges": [{"CidrIpv6": source}]} if ":" in source else {"IpRanges": [{"CidrIp": source}]}
+    return {"IpProtocol": "tcp", "FromPort": SSH, "ToPort": SSH, **ranges}
+
+
+def _single(present: Sequence[Row]) -> list[IpPermission]:
+    """The rules that EC2 lists, one source each and without descriptions."""
+    singles = []
+    for row in present:
+        ports = {name: row[name] for name in ("FromPort", "ToPort") if row.get(name, -1) != -1}
+        base = {"IpProtocol": row["IpProtocol"], **ports}
+        for kind, source in (
+            ("UserIdGroupPairs", "GroupId"),
+            ("IpRanges", "CidrIp"),
+            ("Ipv6Ranges", "CidrIpv6"),
+            ("PrefixListIds", "PrefixListId"),
+        ):
+            singles += [{**base, kind: [{source: entry[source]}]} for entry in row.get(kind, ())]
+    return singles
+
+
+class PlacementGroups:
+    """Makes the group of a run in a zone when its first machine there is bought. It caches only to save calls."""
+
+    def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
+        self._calls, self._settings = calls, settings
+        self._made = set[tuple[str, str]]()
+
+    def ensure(self, request: MachineRequest, hardware: Ec2Hardware) -> str:
+        """The name of the group. NotFound: machines of this type cannot be in one."""
+        market = request.market
+        if not hardware.can_cluster:
+            raise NotFound(
+                f"{market}: EC2 puts no {market.instance_type} into a cluster placement group (resources: {{placement:"
+                " close}); name other types"
+            )
+        # A group is in one zone as long as it has machines.
+        name = f"{group_name(request)}-{market.zone}"
+        if (market.region, name) not in self._made:
+            self._make(request, name)
+            self._made.add((market.region, name))
+        return name
+
+    def forget(self) -> None:
+        """Makes groups again: they may have been removed."""
+        self._made.clear()
+
+    def _make(self, request: MachineRequest, name: str) -> None:
+        tags = {**self._settings.tags, **tags_of_run(request), GROUP: name}
+        specification = [{"ResourceType": "placement-group", "Tags": tag_list(tags)}]
+        try:
+            self._calls.ec2(
+                request.market.region,
+                "CreatePlacementGroup",
+                str(request.market),
+                GroupName=name,
+                Strategy="cluster",
+                TagSpecifications=specification,
+            )
+        except ProviderError as error:
+            # The run has made it before, in this process or in another one.
+            if code_of(error) != "InvalidPlacementGroup.Duplicate":
+                raise

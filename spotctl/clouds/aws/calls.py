@@ -1,4 +1,9 @@
-"""`AwsCalls`: calls to AWS in any region, which raise the errors of the provider contract."""
+"""`AwsCalls`: calls to AWS in any region, which raise the errors of the provider contract.
+
+The codes in the table of errors are those of "Error codes for the Amazon EC2 API" in the Amazon EC2 API Reference,
+where missing capacity is a server error, with HTTP status 500; a few are in the references of Systems Manager
+(GetParameter), Service Quotas (ListServiceQuotas) and IAM (GetInstanceProfile).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Lock
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from spotctl.clouds.aws.records import machine_id
-from spotctl.clouds.aws.refusals import as_contract
-from spotctl.clouds.aws.rows import Row
+from pricing_data.errors import CloudError
+from spotctl.clouds.aws.orders import Row, machine_id
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
-from spotctl.clouds.errors import LoginNeeded, PartlyListed, ProviderError
+from spotctl.clouds.errors import (
+    LoginNeeded,
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    PartlyListed,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    TokenTaken,
+    Unanswered,
+    error_of_kind,
+)
+from spotctl.home.errors import BadRequest, SpotctlError
 
 T = TypeVar("T")
 
@@ -115,3 +132,140 @@ def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[
     if len(failures) == len(regions):
         raise first
     raise PartlyListed(first, listed, [machine_id(region, "") for region in failures]) from first
+
+
+_TRY_ANOTHER_MARKET = "try another market, or this one later"
+_RAISE_QUOTA = "request a higher EC2 quota"
+_REPEATED = "spotctl tries again"
+_CORRECT_RESERVATION = "correct the id among the job's reservations"
+_CORRECT_SETTINGS = "correct [aws] in config.toml, or the job"
+_MAKE_ROLE = (
+    "run once, with an administrator's rights: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+)
+
+
+class AwsRefusal(NamedTuple):
+    """The meaning of a code: an error of the contract, and the cure."""
+
+    kind: type[SpotctlError]
+    cure: str
+
+
+_CODES = {
+    # No machine of this kind here and now.
+    AwsRefusal(NoCapacity, _TRY_ANOTHER_MARKET): """
+        InsufficientInstanceCapacity InsufficientCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity
+        InsufficientVolumeCapacity InsufficientAddressCapacity ReservationCapacityExceeded UnfulfillableCapacity
+    """,
+    AwsRefusal(NoCapacity, "raise the maximum price, or leave it out"): "SpotMaxPriceTooLow",
+    AwsRefusal(NoCapacity, "use a larger subnet, or another zone"): "InsufficientFreeAddressesInSubnet",
+    # The account may not have more.
+    AwsRefusal(QuotaReached, _RAISE_QUOTA): """
+        AddressLimitExceeded HostLimitExceeded InstanceLimitExceeded PlacementGroupLimitExceeded MaxIOPSLimitExceeded
+        MaxSpotInstanceCountExceeded NetworkInterfaceLimitExceeded ResourceCountExceeded
+        RulesPerSecurityGroupLimitExceeded SecurityGroupLimitExceeded SecurityGroupsPerInstanceLimitExceeded
+        SecurityGroupsPerInterfaceLimitExceeded VcpuLimitExceeded VolumeLimitExceeded
+    """,
+    # Too many calls.
+    AwsRefusal(Throttled, _REPEATED): """
+        BandwidthLimitExceeded EC2ThrottledException RequestLimitExceeded Throttling ThrottlingException
+        TooManyRequestsException ConcurrentTagAccess TooManyUpdates
+    """,
+    # Credentials, permissions and the account itself.
+    AwsRefusal(NotPermitted, "enable the region for the account, or check the keys"): "AuthFailure",
+    AwsRefusal(NotPermitted, _MAKE_ROLE): "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+    AwsRefusal(NotPermitted, "the account is blocked: contact AWS Support"): "Blocked",
+    AwsRefusal(NotPermitted, "subscribe to the service, or to the image's product"): "OptInRequired",
+    AwsRefusal(NotPermitted, "AWS is still verifying the account: wait for its e-mail"): "PendingVerification",
+    AwsRefusal(NotPermitted, "set this computer's clock"): "InvalidSecurity.RequestHasExpired",
+    AwsRefusal(LoginNeeded, "renew the credentials, or set this computer's clock"): "RequestExpired",
+    AwsRefusal(NotPermitted, "spotctl doctor --policy prints what is needed"): "UnauthorizedOperation",
+    AwsRefusal(NotPermitted, "lift the machine's termination protection"): "OperationNotPermitted",
+    AwsRefusal(NotPermitted, "set the tags that the company requires: [aws.tags]"): "TagPolicyViolation",
+    # What the request names does not exist: a market, or a machine.
+    AwsRefusal(NotFound, "the zone is not available to the account"): "InvalidAvailabilityZone InvalidZone.NotFound",
+    AwsRefusal(NotFound, "the type does not exist here"): "InvalidInstanceType",
+    AwsRefusal(NotFound, "the type does not exist in this zone"): "Unsupported",
+    AwsRefusal(NotFound, "the type does not support it"): "UnsupportedOperation",
+    AwsRefusal(NotFound, "the type cannot encrypt its disks"): "EncryptedVolumesNotSupported",
+    AwsRefusal(NotFound, "the zone has no gp3 disks"): "VolumeTypeNotAvailableInZone",
+    AwsRefusal(NotFound, _CORRECT_RESERVATION): """
+        InvalidCapacityReservationId.Malformed InvalidCapacityReservationId.NotFound
+    """,
+    AwsRefusal(NotFound, "it has ended, or has not begun"): "InvalidCapacityReservationState",
+    AwsRefusal(NotFound, ""): """
+        InvalidInstanceID.Malformed InvalidInstanceID.NotFound InvalidSpotInstanceRequestID.Malformed
+        InvalidSpotInstanceRequestID.NotFound
+    """,
+    # Settings that the cloud does not have or does not accept.
+    AwsRefusal(BadRequest, "create a default network, or set subnets in [aws]"): """
+        DefaultVpcDoesNotExist VPCIdNotSpecified
+    """,
+    AwsRefusal(BadRequest, "correct the image"): "InvalidAMIID.Malformed",
+    AwsRefusal(BadRequest, "name an image of this region"): """
+        InvalidAMIID.NotFound ParameterNotFound ParameterVersionNotFound
+    """,
+    AwsRefusal(BadRequest, "name another image"): "InvalidAMIID.Unavailable InvalidSnapshot.NotFound",
+    AwsRefusal(BadRequest, "make the disk as large as the image needs"): "InvalidBlockDeviceMapping",
+    AwsRefusal(BadRequest, _CORRECT_SETTINGS): """
+        InvalidGroup.NotFound InvalidGroupId.Malformed InvalidKeyPair.NotFound InvalidParameter
+        InvalidParameterCombination InvalidParameterValue InvalidSecurityGroupID.NotFound InvalidSubnet
+        InvalidSubnetID.NotFound InvalidTagKey.Malformed InvalidVpcID.NotFound KmsKeyNotAccessibleFault
+        UnsupportedTenancy
+    """,
+    AwsRefusal(BadRequest, "correct the job's identity"): "InvalidIamInstanceProfileArn.Malformed NoSuchEntity",
+    AwsRefusal(BadRequest, "make the payload smaller"): "InvalidUserData.Malformed",
+    AwsRefusal(BadRequest, "create a default subnet, or set subnets in [aws]"): "MissingInput",
+    AwsRefusal(BadRequest, "name an image with an EBS disk"): "NonEBSInstance",
+    AwsRefusal(BadRequest, "set fewer tags in [aws]"): "TagLimitExceeded",
+    AwsRefusal(BadRequest, "set subnets in [aws]"): "VPCResourceNotSpecified",
+    # It may have been carried out, or will succeed in a moment.
+    AwsRefusal(Unanswered, "resources that use it are still ending"): """
+        DependencyViolation InvalidGroup.InUse InvalidNetworkInterface.InUse InvalidPlacementGroup.InUse
+        InvalidIPAddress.InUse VolumeInUse
+    """,
+    AwsRefusal(Unanswered, _REPEATED): """
+        IncorrectInstanceState IncorrectState InternalError InternalFailure InternalServerError
+        InvalidPlacementGroup.Unknown InvalidState ServiceException ServiceUnavailable Unavailable
+    """,
+    # The token.
+    AwsRefusal(TokenTaken, "a different request needs a token of its own"): """
+        IdempotentParameterMismatch IdempotentInstanceTerminated
+    """,
+}
+TABLE = {code: refusal for refusal, codes in _CODES.items() for code in codes.split()}
+"""The meaning of each code when a machine is requested or a resource is described. A code in `ABSENT` means that
+nothing is left to remove. Codes that are not listed keep the cloud's own words."""
+
+ABSENT = frozenset(
+    """
+    InvalidAddress.NotFound InvalidAddressID.NotFound InvalidAllocationID.NotFound InvalidGroup.NotFound
+    InvalidInstanceID.Malformed InvalidInstanceID.NotFound InvalidKeyPair.NotFound InvalidLaunchTemplateId.NotFound
+    InvalidLaunchTemplateName.NotFoundException InvalidNetworkInterfaceID.NotFound InvalidPermission.NotFound
+    InvalidPlacementGroup.Unknown InvalidSecurityGroupID.NotFound InvalidSpotInstanceRequestID.NotFound
+    InvalidVolume.NotFound
+    """.split()
+)
+
+
+def refused(error: CloudError, about: str = "") -> SpotctlError:
+    """The error of the contract for an error of AWS. `about` names the object of the call, such as a market."""
+    where = f"{about}: " if about else ""
+    known = TABLE.get(error.code)
+    if known is not None:
+        return known.kind(f"{where}{error.problem}{known.cure and f'; {known.cure}'}")
+    return error_of_kind(error, f"{where}{error}")
+
+
+def code_of(error: BaseException) -> str:
+    """AWS's code behind an error of the contract; empty if the error has none."""
+    return error.__cause__.code if isinstance(error.__cause__, CloudError) else ""
+
+
+@contextmanager
+def as_contract(about: str = "") -> Iterator[None]:
+    """Turns AWS's errors into those of the provider contract."""
+    try:
+        yield
+    except CloudError as error:
+        raise refused(error, about) from error

@@ -1,24 +1,44 @@
-"""Checks of AWS: identity, clock, permissions and quotas."""
+"""Checks of AWS: identity, clock, permissions and quotas.
+
+Every permission of the printed policy is tried, by dry runs and reads, which change nothing. An order without a machine
+needs an image, and an action on the installation's own resources needs such a resource. What cannot be tried has a
+reason.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from pricing_data.errors import AccessDenied, RateLimited, RequestRejected, UnknownResource
-from spotctl.clouds.aws.access import PRICE_LIST_REGION, AwsSettings
-from spotctl.clouds.aws.permissions import policy, trial_policy, trial_role_policy
-from spotctl.clouds.aws.quotas import STANDARD, raise_command
-from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
-from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.aws.tried_permissions import tried_permissions
+from pricing_data.errors import AccessDenied, NoAnswer, RateLimited, RequestRejected, UnknownResource
+from spotctl.clouds.aws.cloud import PRICE_LIST_REGION, AwsMachineSettings, AwsSettings
+from spotctl.clouds.aws.inventory import KINDS, MACHINES, ResourceKind
+from spotctl.clouds.aws.orders import STANDARD, Ec2Hardware, Row, parameter_for, raise_command
+from spotctl.clouds.aws.permissions import (
+    BUY,
+    GROUP,
+    IMAGE,
+    LOOK,
+    PLACEMENT,
+    PRICES,
+    ROLE,
+    TAG,
+    TAGGED_AT_PURCHASE,
+    policy,
+    trial_policy,
+    trial_role_policy,
+)
+from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
 from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
+from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.home.wall_clock import wall_us
 
@@ -88,3 +108,191 @@ def _policy(settings: Settings) -> dict[str, Any]:
 
 
 POLICIES = {"aws": _policy, "aws-try": lambda _: trial_policy(), "aws-try-role": lambda _: trial_role_policy()}
+
+
+NAME: Final = "spotctl-doctor"
+_TYPE: Final = "t3.micro"
+_TAGS = [{"Key": INSTALLATION_TAG, "Value": NAME}]
+"""A tag as on everything that is bought: the policy allows nothing without it."""
+_OURS = [{"Name": "tag-key", "Values": [INSTALLATION_TAG]}]
+_NO_IMAGE = "ami-00000000000000000"
+_RULE = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "203.0.113.7/32"}]}]
+
+_WOULD_SUCCEED = "DryRunOperation"
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_NAMED = re.compile(r"is not authorized to perform: ([\w-]+:\w+)")
+"""Newer answers of EC2 name the action that is missing: an order may fail because of its tags or its role."""
+
+_NO_DRY_RUN = "there is no dry run, and only an account's first spot machine needs it"
+_KEYS = "a key may allow it to EC2 alone, on your behalf"
+_NO_SUCH_RESOURCE = "nothing of an installation exists on which it could be tried"
+
+NEVER_TRIED: Mapping[str, str] = {
+    "iam:CreateServiceLinkedRole": _NO_DRY_RUN,
+    **{
+        action: _KEYS
+        for statement in policy("any")["Statement"]
+        for action in statement["Action"]
+        if action.startswith("kms:")
+    },
+}
+"""Permissions that cannot be tried at all, with the reasons."""
+
+_SUBNETS = "ec2:DescribeSubnets"
+_LISTED = {_SUBNETS, *(f"ec2:{kind.describe}" for kind in KINDS)}
+"""Tried by real lists, whose answers are needed."""
+_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    # Without a filter these would describe everything that AWS offers.
+    "ec2:DescribeImages": {"Owners": ["self"]},
+    "ec2:DescribeInstanceTypeOfferings": {"Filters": [{"Name": "instance-type", "Values": [_TYPE]}]},
+    "ec2:DescribeInstanceTypes": {"InstanceTypes": [_TYPE]},
+    "ec2:DescribeSpotPriceHistory": {"InstanceTypes": [_TYPE], "MaxResults": 5},
+    "ec2:GetSpotPlacementScores": {"InstanceTypes": [_TYPE], "TargetCapacity": 1, "SingleAvailabilityZone": True},
+    "pricing:GetProducts": {
+        "ServiceCode": "AmazonEC2",
+        "Filters": [
+            {"Type": "TERM_MATCH", "Field": name, "Value": value}
+            for name, value in (("instanceType", _TYPE), ("regionCode", PRICE_LIST_REGION))
+        ],
+        "MaxResults": 1,
+    },
+    "servicequotas:GetServiceQuota": {"ServiceCode": "ec2", "QuotaCode": STANDARD.spot},
+}
+_SERVICES: Mapping[str, Service] = {"pricing": "pricing", "servicequotas": "service-quotas", "ssm": "ssm", "ec2": "ec2"}
+
+
+@dataclass(slots=True)
+class Tried:
+    """The outcome for each permission: granted, missing, or why it was not tried."""
+
+    granted: set[str] = field(default_factory=set)
+    missing: list[str] = field(default_factory=list)
+    untried: dict[str, str] = field(default_factory=dict)
+
+    def grant(self, action: str) -> None:
+        self.untried.pop(action, None)
+        if action not in self.missing:
+            self.granted.add(action)
+
+    def miss(self, action: str) -> None:
+        self.untried.pop(action, None)
+        self.granted.discard(action)
+        if action not in self.missing:
+            self.missing.append(action)
+
+    def leave(self, action: str, reason: str) -> None:
+        if action not in self.granted and action not in self.missing:
+            self.untried.setdefault(action, reason)
+
+    def reasons(self) -> str:
+        """The permissions that were not tried, by reason."""
+        by_reason: dict[str, list[str]] = {}
+        for action, reason in sorted(self.untried.items()):
+            by_reason.setdefault(reason, []).append(action)
+        return "; ".join(f"{', '.join(actions)}: {reason}" for reason, actions in by_reason.items())
+
+
+def tried_permissions(client: Callable[[Service], AwsClient], settings: AwsMachineSettings) -> Tried:
+    """Tries the permissions of `policy` in one region; `client` gives the client of a service there."""
+    trial = _Trial(client)
+    for action in sorted((LOOK | PRICES) - _LISTED):
+        trial.attempt(action, **_ARGUMENTS.get(action, {}), **_dry_run(action))
+    for kind in KINDS:
+        trial.own(kind)
+    trial.order(settings)
+    for statement in policy(settings.kms_key, settings.roles)["Statement"]:
+        for action in statement["Action"]:
+            trial.tried.leave(action, NEVER_TRIED.get(action, _NO_SUCH_RESOURCE))
+    return trial.tried
+
+
+@dataclass(slots=True)
+class _Trial:
+    client: Callable[[Service], AwsClient]
+    tried: Tried = field(default_factory=Tried)
+
+    def attempt(self, action: str, judged: str = "", /, **arguments: object) -> AwsAnswer:
+        """One call; its answer is empty if it was a dry run or failed. `judged` is the permission that is tried with
+        the call, if that is not the call's own."""
+        service, _, operation = action.partition(":")
+        judged = judged or action
+        try:
+            answer = self.client(_SERVICES[service]).call(operation, **arguments)
+        except AccessDenied as error:
+            if error.code not in _DENIED:
+                raise
+            self._denied(judged, error)
+        except (RateLimited, NoAnswer) as error:
+            self.tried.leave(judged, f"AWS did not answer ({error.code or 'no answer'})")
+        except (RequestRejected, UnknownResource) as error:
+            if error.code == _WOULD_SUCCEED:
+                self.tried.grant(judged)
+            else:
+                self.tried.leave(judged, f"AWS refused the trial for another reason ({error.code})")
+        else:
+            self.tried.grant(judged)
+            return answer
+        return {}
+
+    def _denied(self, action: str, error: AccessDenied) -> None:
+        named = _NAMED.search(str(error.__cause__))
+        lacking = named[1] if named else action
+        self.tried.miss(lacking)
+        self.tried.leave(action, f"{lacking} is missing")
+
+    def own(self, kind: ResourceKind) -> None:
+        """Lists what installations have of a kind, and tries on the first of it what is allowed on that only."""
+        state = [{"Name": kind.state[0], "Values": list(kind.state[1])}] if kind.state else []
+        rows: Sequence[Row] = self.attempt(f"ec2:{kind.describe}", Filters=[*_OURS, *state]).get(kind.holding, ())
+        if kind is MACHINES:
+            rows = [machine for reservation in rows for machine in reservation["Instances"]]
+        if not rows:
+            return
+        id_ = rows[0][kind.id]
+        removed = {kind.argument: [id_] if kind.argument.endswith("Ids") else id_}
+        self.attempt(f"ec2:{kind.remove}", **removed, DryRun=True)
+        if kind is MACHINES:
+            self.attempt("ec2:GetConsoleOutput", InstanceId=id_, DryRun=True)
+        elif kind.argument == "GroupId":
+            for name in ("Authorize", "Revoke"):
+                self.attempt(f"ec2:{name}SecurityGroupIngress", GroupId=id_, IpPermissions=_RULE, DryRun=True)
+
+    def order(self, settings: AwsMachineSettings) -> None:
+        """Tries an order with its tags, its groups and its role."""
+        parameter = parameter_for(Ec2Hardware(_TYPE, "x86_64"))
+        image = self.attempt(IMAGE, Name=parameter).get("Parameter", {}).get("Value", _NO_IMAGE)
+        subnet = self._subnet(settings)
+        order = {
+            "ImageId": image,
+            "MinCount": 1,
+            "MaxCount": 1,
+            "InstanceType": _TYPE,
+            "InstanceMarketOptions": {"MarketType": "spot"},
+            "TagSpecifications": [{"ResourceType": kind, "Tags": _TAGS} for kind in TAGGED_AT_PURCHASE],
+            "DryRun": True,
+            **({"SubnetId": subnet["SubnetId"]} if subnet else {}),
+        }
+        self.attempt(BUY, **order)
+        group = {"GroupName": NAME, "Description": NAME, **({"VpcId": subnet["VpcId"]} if subnet else {})}
+        tagged = [{"ResourceType": "security-group", "Tags": _TAGS}]
+        self.attempt(GROUP, **group, TagSpecifications=tagged, DryRun=True)
+        near = [{"ResourceType": "placement-group", "Tags": _TAGS}]
+        self.attempt(PLACEMENT, GroupName=NAME, Strategy="cluster", TagSpecifications=near, DryRun=True)
+        if BUY not in self.tried.granted:
+            for action in (TAG, ROLE):
+                self.tried.leave(action, f"it is tried with {BUY}")
+            return
+        self.tried.grant(TAG)
+        for role in settings.roles:
+            self.attempt(BUY, ROLE, **order, IamInstanceProfile={"Name": role})
+
+    def _subnet(self, settings: AwsMachineSettings) -> Row | None:
+        """A subnet that machines would be in: one of the settings, else a default one."""
+        filters = {"subnet-id": list(settings.subnets)} if settings.subnets else {"default-for-az": ["true"]}
+        asked = [{"Name": name, "Values": values} for name, values in filters.items()]
+        subnets = self.attempt(_SUBNETS, Filters=asked).get("Subnets", ())
+        return subnets[0] if subnets else None
+
+
+def _dry_run(action: str) -> dict[str, bool]:
+    return {"DryRun": True} if action.startswith("ec2:") else {}

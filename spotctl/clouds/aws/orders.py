@@ -1,18 +1,30 @@
-"""The one call that buys the machines of a request: the arguments of RunInstances. Pure.
+"""The one call that buys the machines of a request: the arguments of RunInstances, with tags, image and quota. Pure.
 
-Why RunInstances and not a fleet: docs/decisions/0022-machines-on-aws.md.
+Why RunInstances and not a fleet: docs/decisions/0022-machines-on-aws.md. Everything that is made for an order is
+tagged; tags that start with `spotctl.` hold what EC2 does not say about a machine, so no process has to remember it.
+Images are Ubuntu 24.04 (cloud-init, Python 3.12), or AWS's own with NVIDIA's drivers, named by public SSM parameters.
+Quotas are those of Service Quotas for the service `ec2` (EC2 User Guide, "On-Demand Instance quotas" and "Spot Instance
+quotas"): a family is the letters that a type's name begins with, or a whole family where letters do not decide.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from pricing_data.accelerators import NVIDIA_OLD, driver_of
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.clouds.aws.images import MachineImage
-from spotctl.clouds.aws.labels import client_token, tag_list, tags_of_order
+from spotctl.clouds.errors import NotFound
 from spotctl.clouds.provider import MachineRequest
+from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG
+
+Row = Mapping[str, Any]
+"""An item of EC2's lists, as its SDK reads it."""
 
 DISK_TYPE = "gp3"
 _METADATA_HOPS = 1
@@ -123,3 +135,227 @@ def _identity(request: MachineRequest) -> dict[str, Any]:
     if request.identity is None:
         return {}
     return {"IamInstanceProfile": {"Arn" if request.identity.startswith("arn:") else "Name": request.identity}}
+
+
+_UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
+_NVIDIA = "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+_DEBIAN_NAMES = {"x86_64": "amd64", "arm64": "arm64"}
+
+MIN_DISK_GIB = 30
+"""Room for the image, Python packages and some data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Hardware:
+    """The properties of an instance type that decide which image it boots and how it is ordered."""
+
+    name: str
+    architecture: str
+    gpus: tuple[str, ...] = ()
+    is_burstable: bool = False
+    can_cluster: bool = True
+
+    @classmethod
+    def of(cls, row: Row) -> Ec2Hardware:
+        """Reads EC2's description of a type. Accelerators that NVIDIA did not make need drivers that we do not know."""
+        gpus = row.get("GpuInfo", {}).get("Gpus", ())
+        return cls(
+            row["InstanceType"],
+            next((name for name in row["ProcessorInfo"]["SupportedArchitectures"] if name in _DEBIAN_NAMES), ""),
+            tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
+            bool(row.get("BurstablePerformanceSupported")),
+            "cluster" in row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MachineImage:
+    """An image of a region: its root device has `least_gib` at least."""
+
+    id: str
+    root_device: str
+    least_gib: int
+
+    @classmethod
+    def of(cls, row: Row, hardware: Ec2Hardware) -> MachineImage:
+        """Reads EC2's description of an image. BadRequest: the type cannot boot this image."""
+        id_ = row["ImageId"]
+        if row.get("Architecture", hardware.architecture) != hardware.architecture:
+            raise BadRequest(
+                f"image {id_} is for {row['Architecture']}, and {hardware.name} is {hardware.architecture};"
+                " name another image, or leave it out"
+            )
+        root = row.get("RootDeviceName") or "/dev/sda1"
+        disks = (disk for disk in row.get("BlockDeviceMappings", ()) if disk.get("DeviceName") == root)
+        return cls(id_, root, max((int(disk.get("Ebs", {}).get("VolumeSize") or 0) for disk in disks), default=0))
+
+    def disk_gib(self, wanted: int | None) -> int:
+        """The size of the disk. BadRequest: the image does not fit on the requested size."""
+        if wanted is None:
+            return max(self.least_gib, MIN_DISK_GIB)
+        if wanted < self.least_gib:
+            raise BadRequest(
+                f"disk_gib is {wanted}, but image {self.id} needs {self.least_gib}; set at least that much"
+            )
+        return wanted
+
+
+def parameter_for(hardware: Ec2Hardware) -> str:
+    """The SSM parameter with the image for an instance type. NotFound: no image runs on this type."""
+    if not hardware.architecture:
+        raise NotFound(f"{hardware.name}: neither x86_64 nor arm64, so no image fits it")
+    if too_old := sorted(gpu for gpu in hardware.gpus if driver_of(gpu) == NVIDIA_OLD):
+        raise BadRequest(
+            f"{hardware.name}: AWS's image has no driver for its {too_old[0]};"
+            " name one that has (image: {ami: ami-...})"
+        )
+    if hardware.gpus:
+        return _NVIDIA.format(hardware.architecture)
+    return _UBUNTU.format(_DEBIAN_NAMES[hardware.architecture])
+
+
+def is_image(name: str) -> bool:
+    """Whether a name is the id of an image. BadRequest: the name is neither an id nor the name of a parameter."""
+    if name.startswith("ami-"):
+        return True
+    if not name.startswith("/"):
+        raise BadRequest(f"image {name!r} is neither an AMI (ami-...) nor the name of an SSM parameter (/...)")
+    return False
+
+
+CLOUD = "aws"
+
+TOKEN, REQUEST, BID = "spotctl.token", "spotctl.request", "spotctl.bid"
+"""The client token of the order, a hash of what may not change when it is repeated, and the bid in nano-dollars."""
+
+GROUP = "spotctl.group"
+"""On a security group or placement group: the run's, by its name."""
+
+_OURS = frozenset({TOKEN, REQUEST, BID, GROUP})
+_ON_DEMAND = "none"
+
+
+def client_token(request: MachineRequest) -> str:
+    """The token of a request, unique in an account that several installations share; EC2 allows 64 characters."""
+    return hashlib.sha256(f"{request.tags.get(INSTALLATION_TAG, '')} {request.token}".encode()).hexdigest()
+
+
+def request_hash(request: MachineRequest) -> str:
+    """A hash of all that may not change when a request is repeated."""
+    fixed = {
+        "market": str(request.market),
+        "count": request.count,
+        "bid": request.bid,
+        "tags": dict(request.tags),
+        "payload": None if request.payload is None else request.payload.to_json(),
+        "places": (request.image, request.identity, request.disk_gib, request.network),
+        # Requests that earlier versions made keep their hash.
+        **({"close": True} if request.close else {}),
+        **({"reservation": request.reservation} if request.reservation else {}),
+    }
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def tags_of_order(request: MachineRequest, company: Mapping[str, str]) -> dict[str, str]:
+    """The tags on everything that is made for an order. `company` are the tags that the settings demand."""
+    bid = _ON_DEMAND if request.bid is None else str(request.bid)
+    ours = {TOKEN: client_token(request), REQUEST: request_hash(request), BID: bid}
+    return {**company, **request.tags, **ours}
+
+
+def tags_of_run(request: MachineRequest) -> dict[str, str]:
+    """The tags on resources that all orders of a run share."""
+    return {name: value for name, value in request.tags.items() if name != INTENT_TAG}
+
+
+def group_name(request: MachineRequest) -> str:
+    """The name of the run's security group."""
+    return f"spotctl-{hashlib.sha256(json.dumps(tags_of_run(request), sort_keys=True).encode()).hexdigest()[:20]}"
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags as EC2 takes them."""
+    return [{"Key": name, "Value": value} for name, value in tags.items()]
+
+
+def all_tags(row: Row) -> dict[str, str]:
+    """The tags of anything that EC2 lists."""
+    return {tag["Key"]: tag.get("Value", "") for tag in row.get("Tags", ())}
+
+
+def own_tags(row: Row, company: Mapping[str, str]) -> dict[str, str]:
+    """The tags of the request, without ours and the company's."""
+    return {name: value for name, value in all_tags(row).items() if name not in _OURS and name not in company}
+
+
+def bid_of(row: Row) -> int | None:
+    """The bid of a machine."""
+    bid = all_tags(row).get(BID, _ON_DEMAND)
+    return None if bid == _ON_DEMAND else int(bid)
+
+
+def filters_of(tags: Mapping[str, str]) -> dict[str, list[str]]:
+    """The filters for resources with all of these tags; without any, for everything that spotctl made."""
+    return {f"tag:{name}": [value] for name, value in tags.items()} or {"tag-key": [TOKEN, GROUP]}
+
+
+def machine_id(region: str, instance: str) -> str:
+    """The id of a machine or of any resource: with its region, so that a call about it needs no state."""
+    return f"{CLOUD}:{region}:{instance}"
+
+
+def parts_of(machine: str) -> tuple[str, str] | None:
+    """The region and the id in a name made by `machine_id`; None for anything else."""
+    cloud, _, rest = machine.partition(":")
+    region, _, instance = rest.partition(":")
+    return (region, instance) if cloud == CLOUD and region and instance else None
+
+
+class QuotaPool(NamedTuple):
+    """Families whose spot machines share a quota of vCPUs in a region, and its codes; `wider` are the families that
+    share the one of on-demand machines, if these are more."""
+
+    name: str
+    families: frozenset[str]
+    spot: str
+    on_demand: str
+    wider: frozenset[str] = frozenset()
+
+    def family(self, *, spot: bool) -> str:
+        """The pool's families as part of a quota's name."""
+        return "+".join(sorted(self.families if spot else self.wider or self.families))
+
+    def code(self, *, spot: bool) -> str:
+        return self.spot if spot else self.on_demand
+
+
+STANDARD = QuotaPool(
+    "Standard (A, C, D, H, I, M, R, T, Z)", frozenset("a c d h i im is m r t z".split()), "L-34B43A08", "L-1216C47A"
+)
+_POOLS = (
+    STANDARD,
+    QuotaPool("F", frozenset({"f"}), "L-88CF9481", "L-74FC7D96"),
+    QuotaPool("G and VT", frozenset({"g", "gr", "vt"}), "L-3819A6DF", "L-DB2E81BA"),
+    QuotaPool("P2, P3 and P4", frozenset("p2 p3 p3dn p4d p4de".split()), "L-7212CCBC", "L-417A185B", frozenset({"p"})),
+    QuotaPool("P5", frozenset({"p5", "p5e", "p5en"}), "L-C4BD4855", "L-417A185B", frozenset({"p"})),
+    QuotaPool("X", frozenset({"x"}), "L-E3A00192", "L-7295265B"),
+    QuotaPool("Inf", frozenset({"inf"}), "L-B5D1601B", "L-1945791B"),
+    QuotaPool("Trn", frozenset({"trn"}), "L-6B0D517C", "L-2C3B7624"),
+    QuotaPool("DL", frozenset({"dl"}), "L-85EED4F7", "L-6E869C2A"),
+)
+_LETTERS = re.compile(r"[a-z]+")
+
+
+def pool_of(instance_type: str) -> QuotaPool | None:
+    """The pool of an instance type; None for an unknown family."""
+    match = _LETTERS.match(instance_type)
+    names = {match[0] if match else "", instance_type.partition(".")[0]}
+    return next((pool for pool in _POOLS if names & pool.families), None)
+
+
+def raise_command(code: str, region: str) -> str:
+    """The command that requests a higher quota; AWS decides within hours or days."""
+    return (
+        f"aws service-quotas request-service-quota-increase --region {region} --service-code ec2 --quota-code {code}"
+        " --desired-value VCPUS"
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from spotctl.clouds.aws.kinds import KINDS
+from spotctl.clouds.aws.inventory import KINDS
 from spotctl.home.installation import INSTALLATION_TAG
 
 PRICES = frozenset(

@@ -4,6 +4,8 @@ by these tags; what is cached here only saves calls.
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,21 +13,29 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
 from pricing_data.units import MINUTE
-from spotctl.clouds.aws import leftovers
-from spotctl.clouds.aws.access import AwsSettings
-from spotctl.clouds.aws.buyer import Buyer
-from spotctl.clouds.aws.calls import AwsCalls, in_each
-from spotctl.clouds.aws.images import MIN_DISK_GIB
-from spotctl.clouds.aws.interruptions import interrupt
-from spotctl.clouds.aws.labels import REQUEST, TOKEN, all_tags, client_token, filters_of, request_hash
-from spotctl.clouds.aws.networks import Networks
-from spotctl.clouds.aws.orders import DISK_TYPE
-from spotctl.clouds.aws.quotas import QuotaPool, pool_of
-from spotctl.clouds.aws.records import CLOUD, machine_id, machine_of, needs_spot_request, order_of, parts_of, started_of
-from spotctl.clouds.aws.refusals import code_of
-from spotctl.clouds.aws.rows import Row
+from spotctl.clouds.aws import inventory
+from spotctl.clouds.aws.buyer import Buyer, Networks
+from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
+from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings
+from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of, started_of
+from spotctl.clouds.aws.orders import (
+    CLOUD,
+    DISK_TYPE,
+    MIN_DISK_GIB,
+    REQUEST,
+    TOKEN,
+    QuotaPool,
+    Row,
+    all_tags,
+    client_token,
+    filters_of,
+    machine_id,
+    parts_of,
+    pool_of,
+    request_hash,
+)
+from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
-from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
@@ -38,6 +48,7 @@ if TYPE_CHECKING:
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.home.config import Settings
+
 
 ACCESS = AwsSettings(max_attempts=3, timeout_seconds=20.0)
 """Few attempts: botocore would also repeat requests for which EC2 has no capacity. A run's loop repeats its calls."""
@@ -119,10 +130,10 @@ class AwsProvider(RentingProvider):
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         """See `CloudProvider`. Disks and interfaces that end with their machine are left out."""
         company = self._settings.tags
-        return tuple(in_each(self._all_regions(), lambda region: leftovers.left_in(self._calls, region, tags, company)))
+        return tuple(in_each(self._all_regions(), lambda region: inventory.left_in(self._calls, region, tags, company)))
 
     def remove(self, resources: Sequence[Resource]) -> None:
-        leftovers.remove(self._calls, resources, self.terminate)
+        inventory.remove(self._calls, resources, self.terminate)
         self._buyer.forget()
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
@@ -287,3 +298,67 @@ def provider(settings: Settings, regions: tuple[str, ...], agents: RemoteAgents,
     """See `ProviderPart`."""
     chosen = settings.table(CLOUD, AwsMachineSettings)
     return AwsProvider(AwsSession(ACCESS), replace(chosen, regions=regions or chosen.regions), agents, prices)
+
+
+_NOTICE = "PT2M"
+"""The notice of a real interruption, and the shortest that FIS takes."""
+_PATIENCE_SECONDS, _POLL_SECONDS = 120.0, 2.0
+_UNDER_WAY = frozenset({"running", "completed"})
+_ENDED = frozenset({"failed", "stopped", "stopping", "cancelled"})
+
+
+def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) -> None:
+    """Begins an interruption of a spot machine. ProviderError: FIS could not carry it out."""
+    account = calls.call("sts", region, "GetCallerIdentity")["Account"]
+    tags = {INSTALLATION_TAG: installation}
+    template = calls.call(
+        "fis",
+        region,
+        "CreateExperimentTemplate",
+        clientToken=secrets.token_hex(16),
+        description="spotctl try: interrupts one spot machine",
+        stopConditions=[{"source": "none"}],
+        targets={
+            "machine": {
+                "resourceType": "aws:ec2:spot-instance",
+                "resourceArns": [f"arn:aws:ec2:{region}:{account}:instance/{instance}"],
+                "selectionMode": "ALL",
+            }
+        },
+        actions={
+            "interrupt": {
+                "actionId": INTERRUPTION,
+                "parameters": {"durationBeforeInterruption": _NOTICE},
+                "targets": {"SpotInstances": "machine"},
+            }
+        },
+        roleArn=f"arn:aws:iam::{account}:role/{TRIAL_ROLE}",
+        tags=tags,
+    )["experimentTemplate"]["id"]
+    try:
+        _carry_out(calls, region, template, tags)
+    finally:
+        # An experiment goes on without its template.
+        calls.call("fis", region, "DeleteExperimentTemplate", id=template)
+
+
+def _carry_out(calls: AwsCalls, region: str, template: str, tags: dict[str, str]) -> None:
+    started = calls.call(
+        "fis",
+        region,
+        "StartExperiment",
+        clientToken=secrets.token_hex(16),
+        experimentTemplateId=template,
+        tags=tags,
+    )["experiment"]
+    give_up = time.monotonic() + _PATIENCE_SECONDS
+    while (status := started["state"]["status"]) not in _UNDER_WAY:
+        if status in _ENDED:
+            raise ProviderError(
+                f"FIS could not interrupt the machine: {started['state'].get('reason', status)};"
+                f" see 'spotctl doctor --policy aws-try-role' for the role {TRIAL_ROLE}"
+            )
+        if time.monotonic() >= give_up:
+            raise Unanswered(f"FIS has not begun experiment {started['id']} after {_PATIENCE_SECONDS:g} s")
+        time.sleep(_POLL_SECONDS)
+        started = calls.call("fis", region, "GetExperiment", id=started["id"])["experiment"]

@@ -26,7 +26,7 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.cloud import AwsSettings
 from spotctl.clouds.errors import on_one_line
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""The descriptor of Azure."""
+"""The descriptor of Azure, its settings, and the regions that this version knows; others may have opened since.
+
+Imports no SDK. Files spell regions in many ways.
+"""
 
 from __future__ import annotations
 

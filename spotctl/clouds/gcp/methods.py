@@ -61,10 +61,6 @@ DELETE_DISK = Method("Disks", "delete_unary", ("compute.disks.delete",))
 LIST_ADDRESSES = Method("Addresses", "aggregated_list", ("compute.addresses.list",))
 DELETE_ADDRESS = Method("Addresses", "delete_unary", ("compute.addresses.delete",))
 
-ACT_AS = "iam.serviceAccounts.actAs"
-"""Needed to give a machine its service account. Who has it in the whole project may act as every account there, so it
-is granted on the machines' account only, and is no part of the printed role."""
-
 METHODS = tuple(value for value in globals().values() if isinstance(value, Method))
 
 GET_IMAGE = Method("Images", "get", ("compute.images.get",))

@@ -39,7 +39,6 @@ from pricing_data.errors import (
 )
 from spotctl.clouds.errors import ApiCall, first_line, is_plain_http, on_one_line
 from spotctl.clouds.gcp.access import GcpSettings
-from spotctl.clouds.gcp.methods import ACT_AS
 
 PAGE_ROWS = 500
 """The largest page that Compute Engine returns."""
@@ -69,6 +68,10 @@ _LOST_CONNECTION = (http.ConnectionError, http.ChunkedEncodingError, http.Timeou
 _SIGN_IN = "set GOOGLE_APPLICATION_CREDENTIALS to a key file, or run `gcloud auth application-default login`"
 _LATER = "try again later"
 
+
+ACT_AS = "iam.serviceAccounts.actAs"
+"""Needed to give a machine its service account. Who has it in the whole project may act as every account there, so it
+is granted on the machines' account only, and is no part of the printed role."""
 
 _STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 

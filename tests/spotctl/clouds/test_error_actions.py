@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pricing_data.errors import CloudError, NoAnswer, RequestRejected
-from spotctl.clouds.aws import refusals as aws
+from spotctl.clouds.aws import calls as aws
 from spotctl.clouds.azure import calls as azure
 from spotctl.clouds.errors import (
     ErrorAction,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pricing_data.market import Market
-from spotctl.clouds.aws.settings import AwsMachineSettings
+from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.clouds.azure.cloud import AzureMachineSettings
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.provider import Holdings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.aws.settings import AwsMachineSettings
+from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.home import config
 from spotctl.home.errors import BadSettings
 

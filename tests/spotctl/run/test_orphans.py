@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.clouds.aws.settings import AwsMachineSettings
+from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.clouds.provider import Resource
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings

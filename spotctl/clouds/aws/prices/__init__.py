@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pricing_data.sources.base import Effort, SourceNeeds
-from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.cloud import AwsSettings
 from spotctl.clouds.aws.prices.source import AwsSource
 from spotctl.clouds.errors import with_given
 

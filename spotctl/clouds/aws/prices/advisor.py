@@ -15,7 +15,7 @@ from pricing_data.errors import BadInput, NoAnswer
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest, Rejects
 from pricing_data.units import to_micros
-from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.cloud import AwsSettings
 from spotctl.clouds.aws.prices.records import CLOUD, MALFORMED, rejecting
 from spotctl.clouds.errors import on_one_line
 

@@ -9,7 +9,7 @@ import httpx
 from pricing_data.errors import NoAnswer, UnknownResource
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.sources.base import FetchRequest, Rejects
-from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.cloud import AwsSettings
 from spotctl.clouds.aws.prices.records import listed_price
 from spotctl.clouds.errors import on_one_line
 

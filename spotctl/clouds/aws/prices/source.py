@@ -14,7 +14,7 @@ from pricing_data.market import Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span, to_datetime
-from spotctl.clouds.aws.access import PRICE_LIST_REGION, AwsSettings
+from spotctl.clouds.aws.cloud import PRICE_LIST_REGION, AwsSettings
 from spotctl.clouds.aws.prices.advisor import advisor_file, interruptions_of
 from spotctl.clouds.aws.prices.records import (
     CLOUD,

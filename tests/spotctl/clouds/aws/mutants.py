@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from pricing_data.units import SECOND
-from spotctl.clouds.aws import buyer, leftovers, networks, orders, records
+from spotctl.clouds.aws import buyer, inventory, orders
 from spotctl.clouds.aws.calls import AwsCalls
-from spotctl.clouds.aws.kinds import KINDS
-from spotctl.clouds.aws.labels import TOKEN, client_token
+from spotctl.clouds.aws.inventory import KINDS
+from spotctl.clouds.aws.orders import TOKEN, Row, client_token
 from spotctl.clouds.aws.provider import AwsProvider
-from spotctl.clouds.aws.rows import Row
 from spotctl.clouds.aws.session import Service
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError
 from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
@@ -288,15 +287,15 @@ OF_AWS = (
     ),
     _aws(
         "an eviction looks like a return",
-        records,
+        inventory,
         "_REASONS",
         {"Server.SpotInstanceTermination": EndReason.RETURNED},
         on(evicted),
     ),
     _aws(
         "ssh is open to the world",
-        networks,
-        "wanted",
+        buyer,
+        "rules_of",
         lambda group, _: [
             {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]},
             {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]},
@@ -312,10 +311,10 @@ OF_AWS = (
     ),
     _aws(
         "gc takes what others own",
-        leftovers,
+        inventory,
         "filters_of",
         lambda _: {"tag-key": [INSTALLATION_TAG]},
         on(others_are_left_alone),
     ),
-    _aws("security groups are forgotten", leftovers, "KINDS", KINDS[:-1], on(nothing_is_left)),
+    _aws("security groups are forgotten", inventory, "KINDS", KINDS[:-1], on(nothing_is_left)),
 )

@@ -7,10 +7,9 @@ from typing import cast
 
 from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings
 from spotctl.clouds.aws.provider import AwsProvider
 from spotctl.clouds.aws.session import AwsSession
-from spotctl.clouds.aws.settings import AwsMachineSettings
 from spotctl.clouds.remote.agents import RemoteAgents
 from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
 

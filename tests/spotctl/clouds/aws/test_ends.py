@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from pricing_data.units import parse_time, to_micros
-from spotctl.clouds.aws.records import machine_of, parts_of
+from spotctl.clouds.aws.inventory import machine_of
+from spotctl.clouds.aws.orders import parts_of
 from spotctl.clouds.errors import NotFound, Unanswered
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.provider import EndReason, MachineRequest, MachineState

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from spotctl.clouds.aws import leftovers
-from spotctl.clouds.aws.labels import tag_list
+from spotctl.clouds.aws import inventory
+from spotctl.clouds.aws.orders import tag_list
 from spotctl.clouds.aws.provider import AwsProvider
 from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.errors import Unanswered
@@ -124,14 +124,14 @@ def test_removing_twice_is_no_error() -> None:
 
 def test_what_ending_machines_use_is_tried_again(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[float] = []
-    monkeypatch.setattr("spotctl.clouds.aws.leftovers.time.sleep", paused.append)
+    monkeypatch.setattr("spotctl.clouds.aws.inventory.time.sleep", paused.append)
     here = provider()
     here.create(ORDER)
     in_use = AwsFault("/", ec2_error("DependencyViolation"), action="DeleteSecurityGroup", times=3)
     ec2.server.faults.append(in_use)
     here.remove(here.resources(OURS))
     assert here.resources(OURS) == ()
-    assert paused == list(leftovers.PAUSES[:3])
+    assert paused == list(inventory.PAUSES[:3])
     here.create(replace(ORDER, token="t2"))
     in_use.times = 1000
     with pytest.raises(Unanswered, match=r"security group aws:us-east-1:sg-.*: still in use"):

@@ -9,9 +9,8 @@ import pytest
 from moto.iam.models import iam_backends
 
 from pricing_data.units import HOUR
-from spotctl.clouds.aws.images import Ec2Hardware, MachineImage, parameter_for
-from spotctl.clouds.aws.orders import usd_per_hour
-from spotctl.clouds.aws.settings import AwsMachineSettings
+from spotctl.clouds.aws.cloud import AwsMachineSettings
+from spotctl.clouds.aws.orders import Ec2Hardware, MachineImage, parameter_for, usd_per_hour
 from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken
 from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.home.errors import BadRequest

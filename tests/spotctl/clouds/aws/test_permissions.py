@@ -14,12 +14,12 @@ import pytest
 from moto.iam.models import iam_backends
 
 from spotctl.clouds.aws import doctor
+from spotctl.clouds.aws.cloud import AwsMachineSettings
+from spotctl.clouds.aws.doctor import NEVER_TRIED, Tried, tried_permissions
+from spotctl.clouds.aws.orders import machine_id
 from spotctl.clouds.aws.permissions import BUY, GROUP, IMAGE, LOOK, OWN, PLACEMENT, PRICES, ROLE, TAG, policy
 from spotctl.clouds.aws.provider import ACCESS
-from spotctl.clouds.aws.records import machine_id
 from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
-from spotctl.clouds.aws.settings import AwsMachineSettings
-from spotctl.clouds.aws.tried_permissions import NEVER_TRIED, Tried, tried_permissions
 from spotctl.clouds.doctor import Finding, Level
 from spotctl.clouds.errors import NotPermitted
 from spotctl.clouds.provider import MachineRequest

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
+from spotctl.clouds.aws.calls import ABSENT, TABLE, as_contract, code_of
+from spotctl.clouds.aws.orders import STANDARD, pool_of
 from spotctl.clouds.aws.provider import ACCESS, AwsProvider
-from spotctl.clouds.aws.quotas import STANDARD, pool_of
-from spotctl.clouds.aws.refusals import ABSENT, TABLE, as_contract, code_of
 from spotctl.clouds.aws.session import AwsSession, translated
 from spotctl.clouds.errors import (
     LoginNeeded,

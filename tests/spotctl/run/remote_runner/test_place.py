@@ -11,7 +11,7 @@ import pytest
 from agileml.runtime.blob_store import FileBlobStore
 from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.agent.data.blobs.locations import store_at
-from spotctl.clouds.aws.settings import AwsMachineSettings
+from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.clouds.azure.cloud import AzureMachineSettings
 from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.remote.bundle import packages_archive

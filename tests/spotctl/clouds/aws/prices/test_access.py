@@ -21,7 +21,7 @@ from botocore.exceptions import (
 from pricing_data.errors import CloudError, MissingCredentials, MissingExtra, NoAnswer, RequestRejected
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
-from spotctl.clouds.aws.access import AwsSettings
+from spotctl.clouds.aws.cloud import AwsSettings
 from spotctl.clouds.aws.prices import AwsSource
 from spotctl.clouds.aws.session import translated
 from tests.servers.aws import (

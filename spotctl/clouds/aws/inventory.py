@@ -1,0 +1,286 @@
+"""What EC2 has of an installation: its machines as the provider contract describes them, and all that can be left.
+
+The codes are those of `StateReason` in the EC2 API Reference. The time of an end is in `StateTransitionReason`, as
+"User initiated (2026-01-31 10:12:34 GMT)"; if that has none, the update time of the spot request's status is used.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pricing_data.errors import BadInput
+from pricing_data.market import Market
+from pricing_data.units import parse_time
+from spotctl.clouds.aws.calls import ABSENT, AwsCalls, code_of
+from spotctl.clouds.aws.orders import CLOUD, Row, all_tags, bid_of, filters_of, machine_id, own_tags, parts_of
+from spotctl.clouds.errors import Unanswered
+from spotctl.clouds.provider import EndReason, Machine, MachineState, Resource
+from spotctl.home.errors import SpotctlError
+
+_STATES = {
+    "pending": MachineState.STARTING,
+    "running": MachineState.RUNNING,
+    "shutting-down": MachineState.LEAVING,
+    "stopping": MachineState.LEAVING,
+    # Its disk is still paid for.
+    "stopped": MachineState.LEAVING,
+    "terminated": MachineState.GONE,
+}
+_REASONS = {
+    "Client.InstanceInitiatedShutdown": EndReason.LEASE_ENDED,
+    "Client.UserInitiatedShutdown": EndReason.RETURNED,
+    "Client.UserInitiatedHibernate": EndReason.RETURNED,
+    "Server.SpotInstanceShutdown": EndReason.EVICTED,
+    "Server.SpotInstanceTermination": EndReason.EVICTED,
+}
+"""All other codes (no capacity after all, an internal error, a disk that could not be made) are failures."""
+
+_SPOT_ENDS = {
+    "instance-terminated-by-user": EndReason.RETURNED,
+    "instance-terminated-launch-group-constraint": EndReason.EVICTED,
+    "instance-terminated-by-price": EndReason.EVICTED,
+    "instance-terminated-by-schedule": EndReason.EVICTED,
+    "instance-terminated-by-service": EndReason.EVICTED,
+    "instance-terminated-capacity-oversubscribed": EndReason.EVICTED,
+    "instance-terminated-no-capacity": EndReason.EVICTED,
+}
+"""How the status of a spot request says that its instance ended (EC2 User Guide, Spot request status)."""
+
+_END_TIME = re.compile(r"\((\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:GMT|UTC)\)")
+
+
+def machine_of(row: Row, region: str, company: Mapping[str, str], request: Row | None = None) -> Machine:
+    """The machine of an instance; `request` is its spot request, if that was fetched."""
+    state = _STATES[row["State"]["Name"]]
+    gone = state is MachineState.GONE
+    return Machine(
+        id=machine_id(region, row["InstanceId"]),
+        market=Market(CLOUD, region, row["Placement"]["AvailabilityZone"], row["InstanceType"]),
+        bid=bid_of(row),
+        state=state,
+        started=started_of(row),
+        tags=own_tags(row, company),
+        address=row.get("PrivateIpAddress") or "",
+        ended=_ended(row, request) if gone else None,
+        end_reason=_end_reason(row, request) if gone else None,
+    )
+
+
+def started_of(row: Row) -> int:
+    """When an instance was launched."""
+    return parse_time(row["LaunchTime"])
+
+
+def needs_spot_request(row: Row) -> bool:
+    """Whether only the spot request of a terminated instance says when or why the instance ended."""
+    if row["State"]["Name"] != "terminated" or not row.get("SpotInstanceRequestId"):
+        return False
+    return not row.get("StateReason", {}).get("Code") or _said_end(row) is None
+
+
+def order_of(row: Row) -> tuple[str, int]:
+    """The order in which machines were granted."""
+    return row["LaunchTime"], int(row.get("AmiLaunchIndex", 0))
+
+
+def _ended(row: Row, request: Row | None) -> int | None:
+    said = _said_end(row)
+    if said is None and request is not None:
+        said = _time(request.get("Status", {}).get("UpdateTime", ""))
+    # Times are cut to seconds; nothing ended before it began.
+    return None if said is None else max(said, started_of(row))
+
+
+def _end_reason(row: Row, request: Row | None) -> EndReason:
+    code = row.get("StateReason", {}).get("Code", "")
+    if not code and request is not None:
+        return _SPOT_ENDS.get(request.get("Status", {}).get("Code", ""), EndReason.FAILED)
+    return _REASONS.get(code, EndReason.FAILED)
+
+
+def _said_end(row: Row) -> int | None:
+    match = _END_TIME.search(row.get("StateTransitionReason") or "")
+    return None if match is None else _time(f"{match[1]}T{match[2]}Z")
+
+
+def _time(text: str) -> int | None:
+    try:
+        return parse_time(text)
+    except BadInput:
+        return None
+
+
+def _always(_: Row) -> bool:
+    return True
+
+
+def _outlives_machines(row: Row) -> bool:
+    """Whether a disk or interface is unattached, or stays when its machine ends."""
+    attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
+    return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
+
+
+class ResourceKind(NamedTuple):
+    """A kind of resource: how EC2 lists it and what removes it. `state` lists the states in which it exists."""
+
+    name: str
+    describe: str
+    holding: str
+    id: str
+    remove: str
+    argument: str
+    state: tuple[str, tuple[str, ...]] | None = None
+    is_left: Callable[[Row], bool] = _always
+
+
+MACHINES = ResourceKind(
+    "machine",
+    "DescribeInstances",
+    "Reservations",
+    "InstanceId",
+    "TerminateInstances",
+    "InstanceIds",
+    ("instance-state-name", ("pending", "running", "shutting-down", "stopping", "stopped")),
+)
+OTHERS = (
+    ResourceKind(
+        "spot request",
+        "DescribeSpotInstanceRequests",
+        "SpotInstanceRequests",
+        "SpotInstanceRequestId",
+        "CancelSpotInstanceRequests",
+        "SpotInstanceRequestIds",
+        ("state", ("open",)),
+    ),
+    ResourceKind(
+        "disk",
+        "DescribeVolumes",
+        "Volumes",
+        "VolumeId",
+        "DeleteVolume",
+        "VolumeId",
+        ("status", ("creating", "available", "in-use", "error")),
+        _outlives_machines,
+    ),
+    ResourceKind("address", "DescribeAddresses", "Addresses", "AllocationId", "ReleaseAddress", "AllocationId"),
+    ResourceKind(
+        "network interface",
+        "DescribeNetworkInterfaces",
+        "NetworkInterfaces",
+        "NetworkInterfaceId",
+        "DeleteNetworkInterface",
+        "NetworkInterfaceId",
+        None,
+        _outlives_machines,
+    ),
+    ResourceKind("key pair", "DescribeKeyPairs", "KeyPairs", "KeyName", "DeleteKeyPair", "KeyName"),
+    ResourceKind(
+        "launch template",
+        "DescribeLaunchTemplates",
+        "LaunchTemplates",
+        "LaunchTemplateId",
+        "DeleteLaunchTemplate",
+        "LaunchTemplateId",
+    ),
+    ResourceKind(
+        "placement group",
+        "DescribePlacementGroups",
+        "PlacementGroups",
+        "GroupName",
+        "DeletePlacementGroup",
+        "GroupName",
+        ("state", ("pending", "available")),
+    ),
+    ResourceKind(
+        "security group", "DescribeSecurityGroups", "SecurityGroups", "GroupId", "DeleteSecurityGroup", "GroupId"
+    ),
+)
+"""In the order in which they can be removed: groups last, because machines and interfaces use them."""
+KINDS = (MACHINES, *OTHERS)
+
+
+PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0)
+"""Seconds between attempts to remove resources that ending machines still use: a machine takes up to two minutes."""
+
+
+def left_in(calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapping[str, str]) -> list[Resource]:
+    """All resources with these tags in a region."""
+    return [
+        Resource(kind.name, machine_id(region, row[kind.id]), own_tags(row, company), _detail(row))
+        for kind in KINDS
+        for row in _rows(calls, region, kind, tags)
+        if kind.is_left(row)
+    ]
+
+
+def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[Sequence[str]], None]) -> None:
+    """Removes machines first, then the resources that they used. Unanswered: something stayed in use. If a removal
+    fails, the others are still tried; then the first failure is raised.
+    """
+    wanted, failures = list(resources), list[SpotctlError]()
+
+    def stays(resource: Resource) -> bool:
+        try:
+            return not _try_to_remove(calls, resource)
+        except SpotctlError as error:
+            failures.append(error)
+            return False
+
+    machines = [resource.id for resource in wanted if resource.kind == MACHINES.name]
+    if machines:
+        terminate(machines)
+    others = (resource for resource in wanted if resource.kind in _ORDER)
+    left = sorted(others, key=lambda resource: _ORDER[resource.kind])
+    for seconds in (*PAUSES, None):
+        left = [resource for resource in left if stays(resource)]
+        if not left or seconds is None:
+            break
+        time.sleep(seconds)
+    if failures:
+        raise failures[0]
+    if left:
+        names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
+        raise Unanswered(f"{names}: still in use by machines that are ending; try again in a minute")
+
+
+def _try_to_remove(calls: AwsCalls, resource: Resource) -> bool:
+    """Returns whether the resource is gone now; False while it is in use."""
+    parts = parts_of(resource.id)
+    if parts is None:
+        return True
+    region, id_ = parts
+    kind = next(kind for kind in OTHERS if kind.name == resource.kind)
+    argument: dict[str, Any] = {kind.argument: [id_] if kind.argument.endswith("Ids") else id_}
+    try:
+        calls.ec2(region, kind.remove, **argument)
+    except SpotctlError as error:
+        if code_of(error) in _IN_USE:
+            return False
+        if code_of(error) not in ABSENT:
+            raise
+    return True
+
+
+_ORDER = {kind.name: number for number, kind in enumerate(OTHERS)}
+_IN_USE = frozenset(
+    """
+    DependencyViolation InvalidGroup.InUse InvalidIPAddress.InUse InvalidNetworkInterface.InUse
+    InvalidPlacementGroup.InUse VolumeInUse
+    """.split()
+)
+
+
+def _rows(calls: AwsCalls, region: str, kind: ResourceKind, tags: Mapping[str, str]) -> list[Row]:
+    filters = filters_of(tags) | ({kind.state[0]: list(kind.state[1])} if kind.state else {})
+    rows = calls.described(region, kind.describe, kind.holding, filters)
+    return [instance for row in rows for instance in row["Instances"]] if kind is MACHINES else rows
+
+
+def _detail(row: Row) -> str:
+    """A short description for the person who decides whether to remove it."""
+    named = (row.get("GroupName"), row.get("InstanceType"), row.get("PublicIp"), row.get("KeyName"))
+    size = f"{row['Size']} GiB" if row.get("Size") else None
+    return next((word for word in (*named, size) if word), "") or all_tags(row).get("Name", "")
