@@ -16,7 +16,7 @@ from typing import Any
 from google.cloud import compute_v1
 from google.protobuf.json_format import MessageToDict
 
-from spotctl.clouds.gcp.methods import ACT_AS
+from spotctl.clouds.gcp.session import ACT_AS
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.buckets import GoogleBuckets
 from tests.cloud.gcp_fields import check_instance, check_name, checked

@@ -16,7 +16,7 @@ from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices import GcpSource
 from tests.cloud.api import now_micros
 from tests.cloud.gcp import GcpServer

@@ -14,7 +14,7 @@ from pricing_data.fetched_rows import FetchedRows, PriceEvent
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest, FetchTask, Source
 from pricing_data.units import DAY, HOUR, format_time, parse_time
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices import GcpSource
 from tests.servers.gcp import PROJECT, Gcp, history, machine, preempted, priced, sku
 from tests.servers.loopback import LoopbackServer

@@ -13,7 +13,7 @@ from google.auth.credentials import Credentials
 
 from pricing_data.units import DAY
 from spotctl.clouds.errors import ApiCall
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.session import GcpSession
 from tests.servers.aws import ADVISOR_PATH, AwsWorld, bulk_list, running_aws
 from tests.servers.azure import RETAIL, AzureWorld, retail_item, running_azure

@@ -1,19 +1,43 @@
-"""`GcpCalls`: the calls to Compute Engine, which raise the errors of the provider contract."""
+"""`GcpCalls`: the calls to Compute Engine, the permissions that they need, and what a refusal means.
+
+The SDK follows pages, repeats failed calls (`GcpSession`), and waits for operations where they are. Its own futures are
+not used: they would poll Google's public address even where another one is set.
+
+`spotctl doctor --policy gcp` prints the permissions. Their source is the section "IAM Permissions" of each method's
+page in the Compute Engine API reference (https://cloud.google.com/compute/docs/reference/rest/v1).
+
+Compute Engine refuses at the call, with a `reason` (`quotaExceeded`), or later, in the operation that the call began,
+with a `code` (`QUOTA_EXCEEDED`). Codes that are not in the table end as UnknownRefusal with Google's own words.
+Refusals about reservations have codes that mean something else in other messages, so their words decide.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from pricing_data.errors import CloudError
-from spotctl.clouds.errors import ApiCall, NotFound, PartlyListed, Unanswered
-from spotctl.clouds.gcp import methods, names, refusals
-from spotctl.clouds.gcp.history import failure_of, is_pending
-from spotctl.clouds.gcp.methods import Method
+from pricing_data.errors import CloudError, RequestRejected
+from spotctl.clouds.errors import (
+    ApiCall,
+    NoCapacity,
+    NotFound,
+    NotPermitted,
+    PartlyListed,
+    ProviderError,
+    QuotaReached,
+    Throttled,
+    Unanswered,
+    UnknownRefusal,
+    error_of_kind,
+)
+from spotctl.clouds.gcp import orders
+from spotctl.clouds.gcp.inventory import failure_of, is_pending
 from spotctl.clouds.gcp.session import GcpSession, UnreachedScopes
+from spotctl.home.errors import BadRequest, SpotctlError
 
 WAIT_SECONDS = 60.0
 """The longest wait for an operation. The run's loop must renew leases in between, and will ask again."""
@@ -61,7 +85,7 @@ class GcpCalls:
                 for item in self._session.scoped(_described(method, what), method.service, self._chosen(chosen)):
                     items.append(item)  # noqa: PERF402 - items listed before an error are kept
             except UnreachedScopes as error:
-                parts = [names.machine_id(scope, "") for scope in error.scopes]
+                parts = [orders.machine_id(scope, "") for scope in error.scopes]
                 raise PartlyListed(Unanswered(str(error)), items, parts) from error
         return items
 
@@ -85,7 +109,7 @@ class GcpCalls:
         """Waits for an operation; raises the operation's error if it failed."""
         ended = self.wait_for(operation, what, place)
         if (failure := failure_of(ended)) is not None:
-            raise refusals.of_operation(what, failure.code, failure.message)
+            raise of_operation(what, failure.code, failure.message)
 
     def remove(self, begin: Callable[[], Any], what: str, place: str | None = None) -> None:
         """Begins a deletion and waits for its end. A resource that does not exist counts as deleted."""
@@ -96,10 +120,10 @@ class GcpCalls:
 def _waiting(place: str | None) -> tuple[Method, dict[str, str]]:
     """The method that waits for an operation in a place, and the place as it takes it."""
     if place is None:
-        return methods.WAIT_GLOBALLY, {}
-    if names.is_zone(place):
-        return methods.WAIT_IN_ZONE, {"zone": place}
-    return methods.WAIT_IN_REGION, {"region": place}
+        return WAIT_GLOBALLY, {}
+    if orders.is_zone(place):
+        return WAIT_IN_ZONE, {"zone": place}
+    return WAIT_IN_REGION, {"region": place}
 
 
 def _described(method: Method, what: str) -> ApiCall:
@@ -111,4 +135,244 @@ def _refused() -> Iterator[None]:
     try:
         yield
     except CloudError as error:
-        raise refusals.of_call(error) from error
+        raise of_call(error) from error
+
+
+class Method(NamedTuple):
+    """A method of a service's client in the SDK, and the permissions that it needs."""
+
+    service: str
+    name: str
+    permissions: tuple[str, ...]
+
+
+INSERT_INSTANCE = Method(
+    "Instances",
+    "insert_unary",
+    (
+        "compute.instances.create",
+        "compute.disks.create",
+        "compute.disks.setLabels",
+        "compute.images.useReadOnly",
+        "compute.instances.setLabels",
+        "compute.instances.setMetadata",
+        "compute.instances.setServiceAccount",
+        "compute.instances.setTags",
+        "compute.networks.use",
+        "compute.resourcePolicies.use",
+        "compute.subnetworks.use",
+        "compute.subnetworks.useExternalIp",
+    ),
+)
+GET_INSTANCE = Method("Instances", "get", ("compute.instances.get",))
+LIST_INSTANCES = Method("Instances", "aggregated_list", ("compute.instances.list",))
+DELETE_INSTANCE = Method("Instances", "delete_unary", ("compute.instances.delete",))
+READ_CONSOLE = Method("Instances", "get_serial_port_output", ("compute.instances.getSerialPortOutput",))
+WAIT_IN_ZONE = Method("ZoneOperations", "wait", ("compute.zoneOperations.get",))
+WAIT_IN_REGION = Method("RegionOperations", "wait", ("compute.regionOperations.get",))
+WAIT_GLOBALLY = Method("GlobalOperations", "wait", ("compute.globalOperations.get",))
+LIST_OPERATIONS = Method(
+    "GlobalOperations", "aggregated_list", ("compute.globalOperations.list", "compute.zoneOperations.list")
+)
+GET_PROJECT = Method("Projects", "get", ("compute.projects.get",))
+GET_REGION = Method("Regions", "get", ("compute.regions.get",))
+GET_MACHINE_TYPE = Method("MachineTypes", "get", ("compute.machineTypes.get",))
+GET_SUBNETWORK = Method("Subnetworks", "get", ("compute.subnetworks.get",))
+LIST_FIREWALLS = Method("Firewalls", "list", ("compute.firewalls.list",))
+INSERT_FIREWALL = Method("Firewalls", "insert_unary", ("compute.firewalls.create", "compute.networks.updatePolicy"))
+PATCH_FIREWALL = Method("Firewalls", "patch_unary", ("compute.firewalls.update", "compute.networks.updatePolicy"))
+DELETE_FIREWALL = Method("Firewalls", "delete_unary", ("compute.firewalls.delete", "compute.networks.updatePolicy"))
+LIST_POLICIES = Method("ResourcePolicies", "aggregated_list", ("compute.resourcePolicies.list",))
+INSERT_POLICY = Method("ResourcePolicies", "insert_unary", ("compute.resourcePolicies.create",))
+DELETE_POLICY = Method("ResourcePolicies", "delete_unary", ("compute.resourcePolicies.delete",))
+LIST_DISKS = Method("Disks", "aggregated_list", ("compute.disks.list",))
+DELETE_DISK = Method("Disks", "delete_unary", ("compute.disks.delete",))
+LIST_ADDRESSES = Method("Addresses", "aggregated_list", ("compute.addresses.list",))
+DELETE_ADDRESS = Method("Addresses", "delete_unary", ("compute.addresses.delete",))
+
+METHODS = tuple(value for value in globals().values() if isinstance(value, Method))
+
+GET_IMAGE = Method("Images", "get", ("compute.images.get",))
+GET_IMAGE_OF_FAMILY = Method("Images", "get_from_family", ("compute.images.getFromFamily",))
+SIMULATE_EVICTION = Method(
+    "Instances", "simulate_maintenance_event_unary", ("compute.instances.simulateMaintenanceEvent",)
+)
+TRIAL_PERMISSIONS = tuple(
+    sorted({name for method in (GET_IMAGE, GET_IMAGE_OF_FAMILY, SIMULATE_EVICTION) for name in method.permissions})
+)
+"""Needed by `spotctl try --full`, besides what the launcher needs."""
+
+PERMISSIONS = tuple(sorted({permission for method in METHODS for permission in method.permissions}))
+"""Needed by the launcher. A machine's service account needs compute.instances.delete, with which the machine deletes
+itself when its lease ends."""
+
+
+PRICES = (
+    "compute.advice.capacityHistory",
+    "compute.machineTypes.list",
+    "compute.regions.list",
+    "compute.zones.list",
+)
+ALL = tuple(sorted({*PRICES, *PERMISSIONS}))
+
+
+MACHINES = ("compute.instances.delete",)
+
+
+def machine_role() -> dict[str, Any]:
+    """The role of the machines' service account, as `gcloud iam roles create spotctlMachine` reads it."""
+    return _role("spotctl-machine", "Lets spotctl's machines delete themselves.", MACHINES)
+
+
+def trial_role() -> dict[str, Any]:
+    """The custom role that `spotctl try --full` needs besides `role`."""
+    return _role("spotctl-try", "Lets spotctl try look up images and simulate evictions.", TRIAL_PERMISSIONS)
+
+
+def role() -> dict[str, Any]:
+    """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it."""
+    return _role("spotctl", "The minimal permissions that spotctl needs to rent machines.", ALL)
+
+
+def _role(title: str, description: str, permissions: tuple[str, ...]) -> dict[str, Any]:
+    return {"title": title, "description": description, "stage": "GA", "includedPermissions": list(permissions)}
+
+
+_DOCS = "https://cloud.google.com/compute/docs"
+_CREATION = f"{_DOCS}/troubleshooting/troubleshooting-vm-creation"
+_STOCKOUT = f"{_DOCS}/troubleshooting/troubleshooting-resource-availability"
+_BULK = f"{_DOCS}/troubleshooting/troubleshooting-bulk-vm-creation"
+_QUOTA = "https://cloud.google.com/docs/quotas/troubleshoot"
+_RATE = f"{_DOCS}/api-rate-limits"
+_GLOBAL = "https://cloud.google.com/storage/docs/json_api/v1/status-codes"
+"""The reasons that all of Google's JSON APIs share."""
+_INFO = "https://github.com/googleapis/googleapis/blob/master/google/api/error_reason.proto"
+_AUTOSCALER = "https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/autoscaling_gce_client.go"
+_SKYPILOT_RESERVED = "https://github.com/skypilot-org/skypilot/issues/3327"
+_RESERVATIONS = f"{_DOCS}/troubleshooting/troubleshooting-reservation-consumption"
+_SKYPILOT = "https://github.com/skypilot-org/skypilot, seen when a machine was preempted while it was created"
+_POLICY = "https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints"
+
+_RAISE_QUOTA = "request more at https://console.cloud.google.com/iam-admin/quotas"
+_GRANT = "spotctl doctor --policy gcp prints the permissions that are needed"
+_ACT_AS = "grant yourself roles/iam.serviceAccountUser on the service account of the machines"
+_ENABLE = "enable the API and billing of the project at https://console.cloud.google.com"
+_CORRECT_ID = "correct the id among the job's reservations"
+_MATCH = "its zone, type, GPUs, local SSDs and CPU platform must be those of the job's machines"
+_CHECK = "check the [gcp] settings and the job's image, identity and network"
+
+
+class NameTaken(ProviderError):
+    """Something of this name exists: an earlier attempt created it."""
+
+
+class GcpRefusal(NamedTuple):
+    """One of Google's codes, its error of the contract, the cure, and where the code is documented."""
+
+    code: str
+    kind: type[SpotctlError]
+    cure: str
+    source: str
+
+    def error(self, problem: str) -> SpotctlError:
+        return self.kind(f"{problem}; {self.cure}" if self.cure else problem)
+
+
+REFUSALS = (
+    GcpRefusal("ZONE_RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _STOCKOUT),
+    GcpRefusal("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", NoCapacity, "", _STOCKOUT),
+    GcpRefusal("RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _AUTOSCALER),
+    GcpRefusal("insufficientCapacity", NoCapacity, "", _BULK),
+    GcpRefusal("UNSUPPORTED_OPERATION", NoCapacity, "", _SKYPILOT),
+    GcpRefusal("QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _CREATION),
+    GcpRefusal("quotaExceeded", QuotaReached, _RAISE_QUOTA, _BULK),
+    GcpRefusal("RESOURCE_QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _INFO),
+    GcpRefusal("limitExceeded", QuotaReached, _RAISE_QUOTA, _QUOTA),
+    GcpRefusal("IP_SPACE_EXHAUSTED", QuotaReached, "the subnetwork has no free address: use a larger one", _AUTOSCALER),
+    GcpRefusal("IP_SPACE_EXHAUSTED_WITH_DETAILS", QuotaReached, "use a larger subnetwork", _AUTOSCALER),
+    GcpRefusal("rateLimitExceeded", Throttled, "", _RATE),
+    GcpRefusal("userRateLimitExceeded", Throttled, "", _GLOBAL),
+    GcpRefusal("RATE_LIMIT_EXCEEDED", Throttled, "", _INFO),
+    GcpRefusal("resourceNotReady", Throttled, "", _CREATION),
+    GcpRefusal("RESOURCE_NOT_READY", Throttled, "", _CREATION),
+    GcpRefusal("PERMISSIONS_ERROR", NotPermitted, _GRANT, _AUTOSCALER),
+    GcpRefusal("SERVICE_ACCOUNT_ACCESS_DENIED", NotPermitted, _ACT_AS, _CREATION),
+    GcpRefusal("forbidden", NotPermitted, _GRANT, _GLOBAL),
+    GcpRefusal("insufficientPermissions", NotPermitted, _GRANT, _GLOBAL),
+    GcpRefusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT", NotPermitted, "sign in with the cloud-platform scope", _INFO),
+    GcpRefusal("accessNotConfigured", NotPermitted, _ENABLE, _GLOBAL),
+    GcpRefusal("SERVICE_DISABLED", NotPermitted, _ENABLE, _INFO),
+    GcpRefusal("BILLING_DISABLED", NotPermitted, _ENABLE, _INFO),
+    GcpRefusal("CONSUMER_SUSPENDED", NotPermitted, _ENABLE, _INFO),
+    GcpRefusal("CONSUMER_INVALID", NotPermitted, "check the project", _INFO),
+    GcpRefusal("CONDITION_NOT_MET", NotPermitted, "an organization policy forbids it", _AUTOSCALER),
+    GcpRefusal("conditionNotMet", NotPermitted, "an organization policy forbids it", _POLICY),
+    GcpRefusal("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", NotPermitted, "set public_ip = false in [gcp]", _AUTOSCALER),
+    GcpRefusal("alreadyExists", NameTaken, "", _GLOBAL),
+    GcpRefusal("RESOURCE_ALREADY_EXISTS", NameTaken, "", _CREATION),
+    GcpRefusal("resourceInUseByAnotherResource", Unanswered, "machines that use it are still ending", _GLOBAL),
+    GcpRefusal("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", Unanswered, "machines that use it are still ending", _AUTOSCALER),
+    GcpRefusal("RESOURCE_NOT_FOUND", BadRequest, _CHECK, _CREATION),
+    GcpRefusal("INVALID_FIELD_VALUE", BadRequest, _CHECK, _CREATION),
+    GcpRefusal("INVALID_USAGE", BadRequest, _CHECK, _CREATION),
+    GcpRefusal("invalid", BadRequest, _CHECK, _BULK),
+    GcpRefusal("INTERNAL_ERROR", NoCapacity, "", _CREATION),
+)
+
+
+class ReservationRefusal(NamedTuple):
+    """Google's words about a reservation, the error of the contract, the cure, and where the words are documented."""
+
+    words: str
+    kind: type[SpotctlError]
+    cure: str
+    source: str
+
+
+RESERVATION_REFUSALS = (
+    ReservationRefusal(
+        r"reservations? .* does not have (available resources for the request|sufficient capacity)",
+        NoCapacity,
+        "its machines are in use",
+        _AUTOSCALER,
+    ),
+    ReservationRefusal(r"requires reservation to be in READY state", NoCapacity, "it is not ready", _AUTOSCALER),
+    ReservationRefusal(r"reservations? .* do(es)? not exist", NotFound, _CORRECT_ID, _AUTOSCALER),
+    ReservationRefusal(
+        r"specificReservationRequired is not set",
+        NotFound,
+        "it must have been made with --require-specific-reservation",
+        _SKYPILOT_RESERVED,
+    ),
+    ReservationRefusal(r"no available resources in specified reservations", NotFound, _MATCH, _AUTOSCALER),
+    ReservationRefusal(r"resource\.reservationAffinity", NotFound, _MATCH, _RESERVATIONS),
+)
+
+_BY_CODE = {refusal.code: refusal for refusal in REFUSALS}
+
+
+def of_call(error: CloudError) -> SpotctlError:
+    """The error for a call that Google refused."""
+    if (refused := _of_reservation(error.problem, error.problem)) is not None:
+        return refused
+    known = _BY_CODE.get(error.code)
+    if known is not None:
+        return known.error(error.problem)
+    return BadRequest(str(error)) if isinstance(error, RequestRejected) else error_of_kind(error, str(error))
+
+
+def of_operation(what: str, code: str, message: str) -> SpotctlError:
+    """The error for an operation that Google accepted, and that failed."""
+    problem = f"gcp: {what}: {message.strip() or 'no reason was given'} ({code})"
+    if (refused := _of_reservation(message, problem)) is not None:
+        return refused
+    known = _BY_CODE.get(code)
+    return UnknownRefusal(problem, code) if known is None else known.error(problem)
+
+
+def _of_reservation(message: str, problem: str) -> SpotctlError | None:
+    """The error for a message about a reservation; None for any other message."""
+    for refusal in RESERVATION_REFUSALS:
+        if re.search(refusal.words, message, re.IGNORECASE):
+            return refusal.kind(f"{problem}; {refusal.cure}")
+    return None

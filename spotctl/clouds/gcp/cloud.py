@@ -1,11 +1,14 @@
-"""The descriptor of Google Cloud."""
+"""The descriptor of Google Cloud, its settings, and the regions that this version knows. Imports no SDK."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import DAY
-from spotctl.clouds.gcp.region_names import REGIONS
-from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.home.cloud import (
     Cloud,
     CloudPackages,
@@ -15,7 +18,88 @@ from spotctl.home.cloud import (
     OptionalPackage,
     UsedReservations,
 )
-from spotctl.home.cloud_settings import text
+from spotctl.home.cloud_settings import address_ranges, text
+
+REGIONS = frozenset(
+    """
+    us-central1 us-east1 us-east4 us-east5 us-south1 us-west1 us-west2 us-west3 us-west4 northamerica-northeast1
+    northamerica-northeast2 northamerica-south1 southamerica-east1 southamerica-west1 europe-central2
+    europe-north1 europe-north2 europe-southwest1 europe-west1 europe-west2 europe-west3 europe-west4
+    europe-west6 europe-west8 europe-west9 europe-west10 europe-west12 asia-east1 asia-east2 asia-northeast1
+    asia-northeast2 asia-northeast3 asia-south1 asia-south2 asia-southeast1 asia-southeast2 australia-southeast1
+    australia-southeast2 me-central1 me-central2 me-west1 africa-south1
+    """.split()
+)
+
+
+_LABEL_KEY, _LABEL_VALUE = re.compile(r"[a-z][a-z0-9_-]{0,62}"), re.compile(r"[a-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class GcpMachineSettings:
+    """`[gcp]`. Networks are named as Google does: `default`, or `projects/P/regions/R/subnetworks/S`.
+
+    Machines are in `subnetwork`, or else in `network`. With `network_tags` they carry these tags, and the network's own
+    firewall rules apply to them; otherwise each run gets rules that admit its own machines, and ssh from `ssh_from`
+    (address ranges such as 203.0.113.7/32). Without `public_ip`, or with `private_ssh`, the launcher must be able to
+    reach private addresses.
+    `labels` are the company's, on everything that has labels. `disk_gib` is for jobs that name no size. A machine is
+    ended by Google itself after `longest_hours`, whatever its lease says.
+    """
+
+    network: str = "default"
+    subnetwork: str | None = None
+    network_tags: tuple[str, ...] = ()
+    ssh_from: tuple[str, ...] = ()
+    public_ip: bool = True
+    private_ssh: bool = False
+    service_account: str | None = None
+    image: str | None = None
+    disk_gib: int = 50
+    kms_key: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    longest_hours: int = 168
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ssh_from", address_ranges(self.ssh_from))
+        for key, value in self.labels.items():
+            if not (_LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)) or key.startswith("spotctl-"):
+                raise ValueError(
+                    "labels of up to 63 lowercase letters, digits, _ and -, whose keys start with a letter but not with"
+                    f" spotctl-, not {key} = {value!r}"
+                )
+        if not 1 <= self.longest_hours <= 2880:
+            raise ValueError(f"from 1 to 2880 in longest_hours (Google's limit is 120 days), not {self.longest_hours}")
+        if self.disk_gib < 10:
+            raise ValueError(f"10 or more in disk_gib, which the image needs, not {self.disk_gib}")
+
+
+@dataclass(frozen=True, slots=True)
+class GcpSettings:
+    """Project, endpoints, retries and timeouts for Google Cloud; `None` means the SDK's default.
+
+    The project defaults to `GOOGLE_CLOUD_PROJECT`, then to that of the default credentials. An endpoint that starts
+    with `http://` is called without credentials. A throttled or failed call is retried after `first_retry_seconds`,
+    then with growing delays, until `retry_deadline_seconds` have passed; a server that accepts no connection is given
+    up after `connection_attempts`.
+    """
+
+    project: str | None = None
+    compute_endpoint: str | None = None
+    billing_endpoint: str | None = None
+    resource_manager_endpoint: str | None = None
+    iam_endpoint: str | None = None
+    call_timeout_seconds: float = 60.0
+    first_retry_seconds: float = 1.0
+    retry_deadline_seconds: float = 60.0
+    connection_attempts: int = 3
+
+    @property
+    def api_key(self) -> str:
+        """The key with which the price list is read; empty if there is none, or if a project is set."""
+        has_project = self.project or os.environ.get("GOOGLE_CLOUD_PROJECT")
+        return "" if has_project else os.environ.get("GOOGLE_API_KEY", "").strip()
+
 
 CLOUD = Cloud(
     name="gcp",

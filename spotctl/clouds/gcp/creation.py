@@ -8,6 +8,7 @@ that was refused from one that an earlier attempt never requested.
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -27,17 +28,13 @@ from spotctl.clouds.errors import (
     Unanswered,
     as_far_as_listed,
 )
-from spotctl.clouds.gcp import bodies, methods, names, refusals
-from spotctl.clouds.gcp.bodies import GcpHardware
-from spotctl.clouds.gcp.calls import GcpCalls
-from spotctl.clouds.gcp.gpus import split_type
-from spotctl.clouds.gcp.history import OperationFailure, Past, failure_of, pasts
-from spotctl.clouds.gcp.labels import REQUEST_LABEL
-from spotctl.clouds.gcp.listing import gone_machine, last_part, machine_of
-from spotctl.clouds.gcp.placement import check_type, ensure_policy
-from spotctl.clouds.gcp.refusals import NameTaken
-from spotctl.clouds.gcp.settings import GcpMachineSettings
-from spotctl.clouds.provider import Machine, MachineRequest, fingerprint
+from spotctl.clouds.gcp import calls, orders
+from spotctl.clouds.gcp.calls import INSERT_POLICY, GcpCalls, NameTaken
+from spotctl.clouds.gcp.cloud import GcpMachineSettings
+from spotctl.clouds.gcp.inventory import OperationFailure, Past, failure_of, gone_machine, last_part, machine_of, pasts
+from spotctl.clouds.gcp.machine_types import split_type
+from spotctl.clouds.gcp.orders import REQUEST_LABEL, GcpHardware, described, description_of
+from spotctl.clouds.provider import Machine, MachineRequest, Resource, fingerprint
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INTENT_TAG
 
@@ -58,21 +55,21 @@ class Creation:
     ) -> None:
         self._calls, self._settings, self._request = calls, settings, request
         self._start_up, self._now = start_up, now
-        self._order = names.OrderName.of(request)
+        self._order = orders.OrderName.of(request)
 
     def carry_out(self) -> tuple[tuple[Machine, ...], list[Any]]:
         """The machines, and Google's descriptions of those that exist. See `CloudProvider.create`."""
         check_type(self._request)
         tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
-        machines = [self._machine(past) for past in sorted(created, key=lambda past: names.index_of(past.name))]
+        machines = [self._machine(past) for past in sorted(created, key=lambda past: orders.index_of(past.name))]
         return tuple(machine for machine, _ in machines), [instance for _, instance in machines if instance is not None]
 
     def check(self) -> str:
         """Looks up the type and the image of a machine of the request, and returns the image. Nothing is created."""
         for zone, hardware in self._zones():
             place, script = (zone, self._order.machine(0)), self._script
-            body = bodies.instance(self._request, self._settings, hardware, place, script, self._now())
+            body = orders.instance(self._request, self._settings, hardware, place, script, self._now())
             return self._known_image(body["disks"][0]["initialize_params"]["source_image"])
         raise self._absent()
 
@@ -84,11 +81,11 @@ class Creation:
         try:
             if where["family"]:
                 image = self._calls.call(
-                    methods.GET_IMAGE_OF_FAMILY, f"image {path}", project=where["project"], family=where["name"]
+                    calls.GET_IMAGE_OF_FAMILY, f"image {path}", project=where["project"], family=where["name"]
                 )
             else:
                 image = self._calls.call(
-                    methods.GET_IMAGE, f"image {path}", project=where["project"], image=where["name"]
+                    calls.GET_IMAGE, f"image {path}", project=where["project"], image=where["name"]
                 )
         except NotFound as error:
             raise BadRequest(str(error)) from error
@@ -103,15 +100,15 @@ class Creation:
         """The creations of earlier attempts with this token, by zone and name."""
         chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
         operations, failure = as_far_as_listed(
-            lambda: self._calls.listed_everywhere(methods.LIST_OPERATIONS, "list of operations", chosen)
+            lambda: self._calls.listed_everywhere(calls.LIST_OPERATIONS, "list of operations", chosen)
         )
-        region = f"{names.CLOUD}:{self._request.market.region}"
+        region = f"{orders.CLOUD}:{self._request.market.region}"
         if failure is not None and any(part.startswith(region) for part in failure.parts):
             # An attempt in a zone that does not answer may have succeeded.
             raise Unanswered(str(failure)) from failure
         tried = pasts(operations)
         for _, name in tried:
-            known = names.parsed(name)
+            known = orders.parsed(name)
             if known is not None and known[0] != self._order:
                 raise TokenTaken(f"token {self._request.token} belongs to another request, whose machine is {name}")
         return {place: self._settle(past) for place, past in tried.items()}
@@ -151,7 +148,7 @@ class Creation:
 
     def _zones_of(self, name: str) -> list[str]:
         try:
-            region = self._calls.call(methods.GET_REGION, f"region {name}", region=name)
+            region = self._calls.call(calls.GET_REGION, f"region {name}", region=name)
         except (NotFound, BadRequest):
             return []
         return sorted(last_part(zone) for zone in region.zones)
@@ -160,7 +157,7 @@ class Creation:
         name, attached = split_type(self._request.market.instance_type)
         what = f"machine type {name} in {zone}"
         try:
-            type_ = self._calls.call(methods.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
+            type_ = self._calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
         except (NotFound, BadRequest):
             return None
         return GcpHardware(name, type_.architecture == "ARM64", bool(type_.accelerators), attached)
@@ -187,16 +184,16 @@ class Creation:
         return created, self._refusal(zone, failed[0]) if failed else problem
 
     def _refusal(self, zone: str, failure: OperationFailure) -> SpotctlError:
-        return refusals.of_operation(f"{self._request.market} in {zone}", failure.code, failure.message)
+        return calls.of_operation(f"{self._request.market} in {zone}", failure.code, failure.message)
 
     def _begin(self, zone: str, name: str, hardware: GcpHardware) -> Past:
         """Requests a machine."""
-        body = bodies.instance(self._request, self._settings, hardware, (zone, name), self._script, self._now())
-        request_id = names.create_id(name, zone, body)
+        body = orders.instance(self._request, self._settings, hardware, (zone, name), self._script, self._now())
+        request_id = orders.create_id(name, zone, body)
         what = f"creation of a machine of {self._request.market} in {zone}"
         try:
             operation = self._calls.call(
-                methods.INSERT_INSTANCE, what, zone=zone, instance_resource=body, request_id=request_id
+                calls.INSERT_INSTANCE, what, zone=zone, instance_resource=body, request_id=request_id
             )
         except NameTaken:
             # An earlier attempt created the machine, and its operation was not listed yet.
@@ -221,36 +218,34 @@ class Creation:
                 " address range, or network_tags if the network has rules that admit you"
             )
         tags = {key: value for key, value in self._request.tags.items() if key != INTENT_TAG}
-        rules = bodies.firewalls(self._order.scope, self._network(zone), self._settings.ssh_from, tags)
-        chosen = f'name eq "{names.network_tag(self._order.scope)}-.*"'
-        listed = self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen)
+        rules = orders.firewalls(self._order.scope, self._network(zone), self._settings.ssh_from, tags)
+        chosen = f'name eq "{orders.network_tag(self._order.scope)}-.*"'
+        listed = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
         existing = {firewall.name for firewall in listed}
         for rule in rules:
             if rule["name"] in existing:
                 continue
             what = f"firewall rule {rule['name']}"
-            request_id = names.create_id(str(rule["name"]), "global", rule)
+            request_id = orders.create_id(str(rule["name"]), "global", rule)
             with suppress(NameTaken):
-                operation = self._calls.call(
-                    methods.INSERT_FIREWALL, what, firewall_resource=rule, request_id=request_id
-                )
+                operation = self._calls.call(calls.INSERT_FIREWALL, what, firewall_resource=rule, request_id=request_id)
                 self._calls.finish(operation.name, what)
 
     def _network(self, zone: str) -> str:
         """The network of the machines, to which the rules belong."""
-        path = bodies.subnetwork_of(self._request, self._settings, zone)
+        path = orders.subnetwork_of(self._request, self._settings, zone)
         if path is None:
             return self._request.network or self._settings.network
         region, name = path.split("/")[-3], path.split("/")[-1]
         what = f"subnetwork {name}"
-        subnetwork = self._calls.unless_missing(methods.GET_SUBNETWORK, what, region=region, subnetwork=name)
+        subnetwork = self._calls.unless_missing(calls.GET_SUBNETWORK, what, region=region, subnetwork=name)
         if subnetwork is None:
             raise BadRequest(f"gcp: there is no subnetwork {name} in {region}; check the [gcp] settings")
         return str(subnetwork.network)
 
     def _machine(self, past: Past) -> tuple[Machine, Any | None]:
         what = f"machine {past.name}"
-        instance = self._calls.unless_missing(methods.GET_INSTANCE, what, zone=past.zone, instance=past.name)
+        instance = self._calls.unless_missing(calls.GET_INSTANCE, what, zone=past.zone, instance=past.name)
         if instance is not None:
             if instance.labels.get(REQUEST_LABEL) != fingerprint(self._request):
                 raise TokenTaken(f"token {self._request.token} belongs to another request, whose machine is {what}")
@@ -265,3 +260,40 @@ class Creation:
 
 def _as_requested(machine: Machine, request: MachineRequest) -> Machine:
     return replace(machine, market=request.market, bid=request.bid, tags=dict(request.tags))
+
+
+_NEVER_CLOSE = frozenset("e2 f1 g1 n1 t2a t2d".split())
+"""Series that no compact policy takes: https://cloud.google.com/compute/docs/instances/placement-policies-overview"""
+
+
+def check_type(request: MachineRequest) -> None:
+    """NotFound: machines of this type cannot be placed close together."""
+    name = request.market.instance_type
+    if request.close and name.partition("-")[0] in _NEVER_CLOSE:
+        raise NotFound(
+            f"{request.market}: Google Cloud gives no {name} a compact placement policy (resources: {{placement:"
+            " close}); name other types"
+        )
+
+
+def ensure_policy(calls: GcpCalls, request: MachineRequest, scope: str, zone: str) -> None:
+    """Makes the policy of a run in a zone, unless the run has made it before."""
+    name, region = orders.placement_policy(scope, zone), orders.region_of(zone)
+    # Policies have no labels.
+    tags = description_of({key: value for key, value in request.tags.items() if key != INTENT_TAG})
+    body = {"name": name, "description": tags, "group_placement_policy": {"collocation": "COLLOCATED"}}
+    what = f"{orders.POLICY_KIND} {name}"
+    # An id that Google knows would be answered with the policy that was removed since; the name is never taken twice.
+    with suppress(NameTaken):
+        operation = calls.call(
+            INSERT_POLICY, what, region=region, resource_policy_resource=body, request_id=str(uuid.uuid4())
+        )
+        calls.finish(operation.name, what, region)
+
+
+def policy_of(item: Any) -> Resource | None:  # noqa: ANN401  # the SDK's messages are not annotated
+    """A policy that spotctl made; None for any other."""
+    if (tags := described(item.description)) is None:
+        return None
+    region = item.region.rpartition("/")[2]
+    return Resource(orders.POLICY_KIND, f"{orders.CLOUD}:{region}:{item.name}", tags, region)

@@ -10,12 +10,10 @@ from pathlib import Path
 from pricing_data.errors import CloudError
 from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, refused, skew
 from spotctl.clouds.errors import ApiCall
-from spotctl.clouds.gcp.access import GcpSettings
-from spotctl.clouds.gcp.methods import ACT_AS
-from spotctl.clouds.gcp.permissions import ALL, machine_role, role, trial_role
-from spotctl.clouds.gcp.quotas import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
-from spotctl.clouds.gcp.session import GcpSession
-from spotctl.clouds.gcp.settings import GcpMachineSettings
+from spotctl.clouds.gcp.calls import ALL, machine_role, role, trial_role
+from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
+from spotctl.clouds.gcp.provider import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
+from spotctl.clouds.gcp.session import ACT_AS, GcpSession
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.wall_clock import wall_us

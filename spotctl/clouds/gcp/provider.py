@@ -3,6 +3,10 @@
 Google knows no bids: a request with a bid gets spot machines at Google's price, and the bid is only recorded. Each
 machine is created by a call of its own, under a name derived from the request: Google refuses a second machine with
 that name while the first exists, and for two weeks the operations show that there was a first.
+
+Metrics of quotas are those of "Allocation quotas" in the Compute Engine documentation. Where spot machines have no
+quota of their own, or one of 0, they count against the quota of all machines. A project's quota of GPUs counts all
+regions together.
 """
 
 from __future__ import annotations
@@ -16,25 +20,33 @@ from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import LINUX, Market
 from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, as_far_as_listed, each
-from spotctl.clouds.gcp import bodies, methods, names, placement, refusals
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
-from spotctl.clouds.gcp.creation import Creation
-from spotctl.clouds.gcp.history import Past, failure_of, pasts
-from spotctl.clouds.gcp.labels import selection
-from spotctl.clouds.gcp.listing import gone_machine, has_tags, last_part, machine_of, resource_of, rule_of
-from spotctl.clouds.gcp.quotas import on_demand_quotas, project_quotas, spot_quotas
+from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
+from spotctl.clouds.gcp.creation import Creation, policy_of
+from spotctl.clouds.gcp.inventory import (
+    Past,
+    failure_of,
+    gone_machine,
+    has_tags,
+    last_part,
+    machine_of,
+    pasts,
+    resource_of,
+    rule_of,
+)
+from spotctl.clouds.gcp.orders import CLOUD, selection
 from spotctl.clouds.gcp.session import GcpSession
-from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.provider import EndReason, Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
-from spotctl.home.quotas import Quota
+from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
     from spotctl.clouds.remote.prices import PriceLookup
     from spotctl.home.config import Settings
+
 
 SSH_PORT = 22
 
@@ -42,7 +54,7 @@ SSH_PORT = 22
 class GcpProvider(RentingProvider):
     """See the module's text and `CloudProvider`. `session` is open as long as the provider is used."""
 
-    name = names.CLOUD
+    name = orders.CLOUD
 
     def __init__(
         self, session: GcpSession, settings: GcpMachineSettings, agents: RemoteAgents, prices: PriceLookup
@@ -54,14 +66,14 @@ class GcpProvider(RentingProvider):
         self._seen: dict[str, RemoteMachine | None] = {}
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
-        answer = self._calls.call(methods.GET_REGION, f"quotas of {region}", region=region)
+        answer = self._calls.call(calls.GET_REGION, f"quotas of {region}", region=region)
         stated = (*spot_quotas(answer), *on_demand_quotas(answer))
         with suppress(NotPermitted):  # roles from before spotctl read the project's quota
-            return (*stated, *project_quotas(self._calls.call(methods.GET_PROJECT, "quotas of the project")))
+            return (*stated, *project_quotas(self._calls.call(calls.GET_PROJECT, "quotas of the project")))
         return stated
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        if request.market.cloud != names.CLOUD or request.market.os != LINUX:
+        if request.market.cloud != orders.CLOUD or request.market.os != LINUX:
             raise NotFound(f"{request.market}: not a market of Linux machines on Google Cloud")
         creation = Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now)
         machines, instances = creation.carry_out()
@@ -74,16 +86,16 @@ class GcpProvider(RentingProvider):
 
         Machines in a zone that does not answer are left out: their operations do not say whether they have ended.
         """
-        living, failure = self._listed(methods.LIST_INSTANCES, "list of machines", selection(tags))
-        target = f".*/instances/{names.names_of_machines(tags)}"
-        operations, unknown = self._listed(methods.LIST_OPERATIONS, "list of operations", f'targetLink eq "{target}"')
+        living, failure = self._listed(calls.LIST_INSTANCES, "list of machines", selection(tags))
+        target = f".*/instances/{orders.names_of_machines(tags)}"
+        operations, unknown = self._listed(calls.LIST_OPERATIONS, "list of operations", f'targetLink eq "{target}"')
         by_place, failure = pasts(operations), failure or unknown
         listed = {(last_part(instance.zone), instance.name): self._machine(instance, by_place) for instance in living}
         parts = () if failure is None else failure.parts
         missing = [
             past
             for place, past in by_place.items()
-            if place not in listed and past.failure is None and not names.machine_id(*place).startswith(parts)
+            if place not in listed and past.failure is None and not orders.machine_id(*place).startswith(parts)
         ]
         machines = [machine for machine in listed.values() if machine is not None]
         machines += self._missing(missing, tags, machines)
@@ -92,13 +104,13 @@ class GcpProvider(RentingProvider):
             raise PartlyListed(failure, machines, parts)
         return tuple(machines)
 
-    def _listed(self, method: methods.Method, what: str, chosen: str) -> tuple[tuple[Any, ...], PartlyListed | None]:
+    def _listed(self, method: calls.Method, what: str, chosen: str) -> tuple[tuple[Any, ...], PartlyListed | None]:
         """The items in all zones and regions, and the error of those that did not answer; None if all did."""
         return as_far_as_listed(lambda: self._calls.listed_everywhere(method, what, chosen))
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Tries all, even if one fails; then raises the first failure."""
-        places = {machine: place for machine in ids if (place := names.place_of(machine)) is not None}
+        places = {machine: place for machine in ids if (place := orders.place_of(machine)) is not None}
         each(partial(self._terminate, machine, *place) for machine, place in places.items())
 
     @property
@@ -110,50 +122,50 @@ class GcpProvider(RentingProvider):
         return Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now).check()
 
     def simulate_eviction(self, machine: str) -> None:
-        place = names.place_of(machine)
+        place = orders.place_of(machine)
         if place is None:
             raise NotFound(f"{machine}: not a machine of Google Cloud", (machine,))
         zone, name = place
-        self._calls.call(methods.SIMULATE_EVICTION, f"eviction of {machine}", zone=zone, instance=name)
+        self._calls.call(calls.SIMULATE_EVICTION, f"eviction of {machine}", zone=zone, instance=name)
 
     def _terminate(self, machine: str, zone: str, name: str) -> None:
         what, failure = f"termination of {machine}", None
-        for request_id in names.end_ids(name, EndReason.RETURNED):
+        for request_id in orders.end_ids(name, EndReason.RETURNED):
             operation = self._calls.unless_missing(
-                methods.DELETE_INSTANCE, what, zone=zone, instance=name, request_id=request_id
+                calls.DELETE_INSTANCE, what, zone=zone, instance=name, request_id=request_id
             )
             failure = None if operation is None else failure_of(operation)
             if failure is None:
                 return
         assert failure is not None
-        raise refusals.of_operation(what, failure.code, failure.message)
+        raise calls.of_operation(what, failure.code, failure.message)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         own = [rule for rule in self._rules() if has_tags(rule.tags, tags)]
-        changing = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(bodies.SSH_RULE)]
+        changing = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(orders.SSH_RULE)]
         for name in changing:
             what, changed = f"firewall rule {name}", {"name": name, "source_ranges": list(ssh_from)}
             # The same change may be wanted again after another one, so each call has an id of its own.
             operation = self._calls.call(
-                methods.PATCH_FIREWALL, what, firewall=name, firewall_resource=changed, request_id=str(uuid.uuid4())
+                calls.PATCH_FIREWALL, what, firewall=name, firewall_resource=changed, request_id=str(uuid.uuid4())
             )
             self._calls.finish(operation.name, what)
         return tuple(f"firewall rule {name}" for name in changing)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         chosen, mandatory = selection(tags), self._settings.labels
-        machines, no_machines = self._listed(methods.LIST_INSTANCES, "list of machines", chosen)
-        disks, no_disks = self._listed(methods.LIST_DISKS, "list of disks", chosen)
-        addresses, no_addresses = self._listed(methods.LIST_ADDRESSES, "list of addresses", chosen)
-        own = f'name eq "{names.PREFIX}.*"'
-        policies, no_policies = self._listed(methods.LIST_POLICIES, "list of placement policies", own)
+        machines, no_machines = self._listed(calls.LIST_INSTANCES, "list of machines", chosen)
+        disks, no_disks = self._listed(calls.LIST_DISKS, "list of disks", chosen)
+        addresses, no_addresses = self._listed(calls.LIST_ADDRESSES, "list of addresses", chosen)
+        own = f'name eq "{orders.PREFIX}.*"'
+        policies, no_policies = self._listed(calls.LIST_POLICIES, "list of placement policies", own)
         resources = (
             *(resource_of("machine", machine, mandatory, machine.status.lower()) for machine in machines),
             # A disk in use goes with its machine.
             *(resource_of("disk", disk, mandatory, f"{disk.size_gb} GiB") for disk in disks if not disk.users),
             *(resource_of("address", address, mandatory, address.address) for address in addresses),
             *(rule for rule in self._rules() if has_tags(rule.tags, tags)),
-            *(held for held in map(placement.policy_of, policies) if held is not None and has_tags(held.tags, tags)),
+            *(held for held in map(policy_of, policies) if held is not None and has_tags(held.tags, tags)),
         )
         if (failure := no_machines or no_disks or no_addresses or no_policies) is not None:
             raise PartlyListed(failure, resources, failure.parts)
@@ -165,30 +177,30 @@ class GcpProvider(RentingProvider):
 
     def _remove(self, resource: Resource) -> None:
         _, place, name = resource.id.split(":")
-        what, request_id = f"removal of {resource.kind} {name}", names.end_ids(name, EndReason.RETURNED)[0]
+        what, request_id = f"removal of {resource.kind} {name}", orders.end_ids(name, EndReason.RETURNED)[0]
         match resource.kind:
             case "machine":
                 self.terminate([resource.id])
             case "disk":
-                delete = partial(self._calls.call, methods.DELETE_DISK, what, zone=place, disk=name)
+                delete = partial(self._calls.call, calls.DELETE_DISK, what, zone=place, disk=name)
                 self._calls.remove(delete, what, place)
             case "firewall rule":
-                delete = partial(self._calls.call, methods.DELETE_FIREWALL, what, firewall=name)
+                delete = partial(self._calls.call, calls.DELETE_FIREWALL, what, firewall=name)
                 self._calls.remove(delete, what)
-            case placement.KIND:
-                delete = partial(self._calls.call, methods.DELETE_POLICY, what, region=place, resource_policy=name)
+            case orders.POLICY_KIND:
+                delete = partial(self._calls.call, calls.DELETE_POLICY, what, region=place, resource_policy=name)
                 self._calls.remove(delete, what, place)
             case "address":
                 self._calls.unless_missing(
-                    methods.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
+                    calls.DELETE_ADDRESS, what, region=place, address=name, request_id=request_id
                 )
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        disk = bodies.held_disk(market, disk_gib, self._settings)
+        disk = orders.held_disk(market, disk_gib, self._settings)
         return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
 
     def _start_up(self, request: MachineRequest) -> str:
-        return self._agents.start_up(request, names.CLOUD)
+        return self._agents.start_up(request, orders.CLOUD)
 
     def _machine(self, instance: Any, by_place: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401  # the SDK's messages
         self._see(instance)
@@ -199,32 +211,32 @@ class GcpProvider(RentingProvider):
         self, missing: Sequence[Past], tags: Mapping[str, str], listed: Sequence[Machine]
     ) -> Sequence[Machine]:
         """Machines that are not listed: most are gone, and some were created a moment ago."""
-        scopes = {names.scope_of(tags): tags, **{names.scope_of(machine.tags): machine.tags for machine in listed}}
+        scopes = {orders.scope_of(tags): tags, **{orders.scope_of(machine.tags): machine.tags for machine in listed}}
         if any(_scope(past) not in scopes for past in missing):
-            scopes |= {names.scope_of(rule.tags): rule.tags for rule in self._rules()}
+            scopes |= {orders.scope_of(rule.tags): rule.tags for rule in self._rules()}
         own = ((past, scopes[_scope(past)]) for past in missing if _scope(past) in scopes)
         machines = (self._unlisted(past, held) for past, held in own)
         return [machine for machine in machines if machine is not None and has_tags(machine.tags, tags)]
 
     def _unlisted(self, past: Past, tags: Mapping[str, str]) -> Machine | None:
         if (end := past.end_if_missing(self.now())) is not None:
-            self._lose(names.machine_id(past.zone, past.name))
+            self._lose(orders.machine_id(past.zone, past.name))
             return gone_machine(past, end, tags)
         instance = self._instance(past.zone, past.name)
         return None if instance is None else self._machine(instance, {(past.zone, past.name): past})
 
     def _rules(self) -> tuple[Resource, ...]:
-        chosen = f'name eq "{names.PREFIX}.*"'
-        firewalls = self._calls.listed(methods.LIST_FIREWALLS, "list of firewall rules", chosen)
+        chosen = f'name eq "{orders.PREFIX}.*"'
+        firewalls = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
         return tuple(rule for rule in map(rule_of, firewalls) if rule is not None)
 
     def _instance(self, zone: str, name: str) -> Any | None:  # noqa: ANN401  # the SDK's messages
-        return self._calls.unless_missing(methods.GET_INSTANCE, f"machine {name}", zone=zone, instance=name)
+        return self._calls.unless_missing(calls.GET_INSTANCE, f"machine {name}", zone=zone, instance=name)
 
     def _see(self, instance: Any) -> None:  # noqa: ANN401  # the SDK's messages
         """Remembers how to reach a machine, or that the machine has ended."""
         zone, name = last_part(instance.zone), instance.name
-        known, machine = names.parsed(name), names.machine_id(zone, name)
+        known, machine = orders.parsed(name), orders.machine_id(zone, name)
         seen = machine_of(instance, None, {})
         if known is None or seen is None or seen.state is MachineState.GONE:
             self._lose(machine)
@@ -247,7 +259,7 @@ class GcpProvider(RentingProvider):
             self._agents.forget((machine,))
 
     def remote(self, machine: str) -> RemoteMachine:
-        if machine not in self._seen and (place := names.place_of(machine)) is not None:
+        if machine not in self._seen and (place := orders.place_of(machine)) is not None:
             instance = self._instance(*place)
             if instance is not None:
                 self._see(instance)
@@ -257,7 +269,7 @@ class GcpProvider(RentingProvider):
 
     def _console(self, zone: str, name: str) -> str:
         what = f"console of machine {name}"
-        return str(self._calls.call(methods.READ_CONSOLE, what, zone=zone, instance=name, port=1).contents)
+        return str(self._calls.call(calls.READ_CONSOLE, what, zone=zone, instance=name, port=1).contents)
 
     def _is_gone(self, zone: str, name: str) -> bool:
         instance = self._instance(zone, name)
@@ -268,7 +280,7 @@ class GcpProvider(RentingProvider):
 
 
 def _scope(past: Past) -> str:
-    known = names.parsed(past.name)
+    known = orders.parsed(past.name)
     return known[0].scope if known else ""
 
 
@@ -283,3 +295,76 @@ def provider(
     # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
     brief = replace(access, call_timeout_seconds=60.0, retry_deadline_seconds=20.0)
     return GcpProvider(GcpSession(brief), settings.table("gcp", GcpMachineSettings), agents, prices)
+
+
+_VCPUS, _ALL_VCPUS, _ALL_GPUS = "CPUS", "CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS"
+_GPUS = {
+    "a2-highgpu": "NVIDIA_A100_GPUS",
+    "a2-ultragpu": "NVIDIA_A100_80GB_GPUS",
+    "a3-highgpu": "NVIDIA_H100_GPUS",
+    "g2-standard": "NVIDIA_L4_GPUS",
+}
+"""The metric of each family whose GPUs belong to the machine type."""
+
+_WITH_VCPUS = ("c2", "c2d", "c3", "e2", "m1", "m2", "m3", "n2", "n2d", "t2a", "t2d")
+"""The series whose vCPUs may have a quota of their own, such as `N2_CPUS`."""
+
+_VARIANTS = ("", "-highcpu", "-highmem", "-standard")
+
+
+def spot_vcpus(region: Any) -> int:  # noqa: ANN401  # the SDK's messages are not annotated
+    """How many vCPUs spot machines may have in a region."""
+    return _limit(region, _VCPUS) or 0
+
+
+def on_demand_vcpus(region: Any) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
+    """How many vCPUs machines on demand may have in a region; None if Google does not say."""
+    return _limits(region).get(_VCPUS)
+
+
+def spot_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+    """All quotas that Google states for a region."""
+    vcpus = Quota(CLOUD, region.name, None, spot_vcpus(region), QuotaUnit.VCPUS)
+    limits = {family: _limit(region, metric) for family, metric in _GPUS.items()}
+    stated = ((family, limit) for family, limit in limits.items() if limit is not None)
+    gpus = (Quota(CLOUD, region.name, family, limit, QuotaUnit.GPUS) for family, limit in stated)
+    series = () if _limits(region).get(f"PREEMPTIBLE_{_VCPUS}") else _vcpus_of_series(region, spot=True)
+    return (vcpus, *series, *gpus) if region.quotas else ()
+
+
+def on_demand_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+    """The quotas of series, and of GPUs. `CPUS` is left out: it holds for the series that have none of their own."""
+    limits = _limits(region)
+    stated = ((family, limits[metric]) for family, metric in _GPUS.items() if metric in limits)
+    gpus = (Quota(CLOUD, region.name, family, limit, QuotaUnit.GPUS, spot=False) for family, limit in stated)
+    return (*_vcpus_of_series(region, spot=False), *gpus)
+
+
+def project_quotas(project: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+    """The quotas of all regions together: of vCPUs on demand, and of GPUs, which spot machines and others share."""
+    limits = _limits(project)
+    vcpus = [Quota(CLOUD, None, None, limits[_ALL_VCPUS], QuotaUnit.VCPUS, spot=False)] if _ALL_VCPUS in limits else []
+    if (most := limits.get(_ALL_GPUS)) is None:
+        return tuple(vcpus)
+    return (*vcpus, *(Quota(CLOUD, None, None, most, QuotaUnit.GPUS, spot=spot) for spot in (True, False)))
+
+
+def _vcpus_of_series(region: Any, *, spot: bool) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
+    """The quotas of single series, which spot machines without a quota of their own share."""
+    limits = _limits(region)
+    stated = ((series, limits.get(f"{series.upper()}_{_VCPUS}")) for series in _WITH_VCPUS)
+    return tuple(
+        Quota(CLOUD, region.name, "+".join(series + name for name in _VARIANTS), limit, QuotaUnit.VCPUS, spot=spot)
+        for series, limit in stated
+        if limit is not None
+    )
+
+
+def _limit(region: Any, metric: str) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
+    """The limit of spot machines or, without one, that of all machines; None if Google states neither."""
+    limits = _limits(region)
+    return limits.get(f"PREEMPTIBLE_{metric}") or limits.get(metric, limits.get(f"PREEMPTIBLE_{metric}"))
+
+
+def _limits(stated: Any) -> dict[str, int]:  # noqa: ANN401  # the SDK's messages are not annotated
+    return {quota.metric: int(quota.limit) for quota in stated.quotas}

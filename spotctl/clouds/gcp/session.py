@@ -38,7 +38,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.errors import ApiCall, first_line, is_plain_http, on_one_line
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.cloud import GcpSettings
 
 PAGE_ROWS = 500
 """The largest page that Compute Engine returns."""

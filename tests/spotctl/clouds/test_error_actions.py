@@ -27,7 +27,7 @@ from spotctl.clouds.errors import (
     action_for,
     unknown_code,
 )
-from spotctl.clouds.gcp import refusals as gcp
+from spotctl.clouds.gcp import calls as gcp
 from spotctl.clouds.remote.ssh import HostKeyDiffers, StepFailed
 from spotctl.home.errors import BadRequest, SpotctlError
 

@@ -9,7 +9,7 @@ import pytest
 from pricing_data.market import Market
 from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.clouds.azure.cloud import AzureMachineSettings
-from spotctl.clouds.gcp.settings import GcpMachineSettings
+from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.provider import Holdings
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home.config import Settings

@@ -23,7 +23,7 @@ from spotctl.clouds.azure import self_deletion as azure
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
 from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.azure.session import AzureSession, NoToken
-from spotctl.clouds.gcp import permissions as gcp_permissions, self_deletion as gcp
+from spotctl.clouds.gcp import calls as gcp_permissions, self_deletion as gcp
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.installation import INSTALLATION_TAG
 from tests.cloud.aws_reservations import CapacityReservation

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.sources.base import Effort, SourceNeeds
 from spotctl.clouds.errors import with_given
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices.source import GcpSource
 
 if TYPE_CHECKING:

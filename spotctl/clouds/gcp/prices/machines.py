@@ -7,7 +7,7 @@ from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import parse_time
-from spotctl.clouds.gcp.gpus import API_NAMES, gpu_name
+from spotctl.clouds.gcp.machine_types import API_NAMES, gpu_name
 
 CLOUD = "gcp"
 

@@ -16,7 +16,7 @@ from pricing_data.market import LINUX, NO_ZONE, Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices.history import Unsupported, interruptions, market_of, price_history
 from spotctl.clouds.gcp.prices.machines import CLOUD, GcpMachine, known_machine, machine_of
 from spotctl.clouds.gcp.prices.skus import SOURCE, Rates, quotes, rates_of, recipe

@@ -17,9 +17,9 @@ from google.oauth2 import credentials
 from google.protobuf.json_format import MessageToDict
 
 from spotctl.clouds.azure.calls import NAMESPACES
-from spotctl.clouds.gcp import permissions as policies
+from spotctl.clouds.gcp import calls as policies
 from spotctl.clouds.gcp.doctor import findings
-from spotctl.clouds.gcp.methods import ACT_AS
+from spotctl.clouds.gcp.session import ACT_AS
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.wall_clock import wall_us

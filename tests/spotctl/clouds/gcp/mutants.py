@@ -16,7 +16,7 @@ import pytest
 from pricing_data.units import SECOND
 from spotctl.agent.container.payload import Payload
 from spotctl.clouds.errors import NoCapacity, TokenTaken
-from spotctl.clouds.gcp import bodies, creation, history, labels, names, provider
+from spotctl.clouds.gcp import creation, inventory, orders, provider
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.provider import EndReason, Machine, MachineState
@@ -140,7 +140,7 @@ def served_again_with_another_lease(made: World) -> None:
     assert len(made.server.machines()) == len(first)
 
 
-_scheduling, _disk, _firewalls, _of = bodies._scheduling, bodies._disk, bodies.firewalls, names.OrderName.of
+_scheduling, _disk, _firewalls, _of = orders._scheduling, orders._disk, orders.firewalls, orders.OrderName.of
 _scoped = GcpSession.scoped
 
 
@@ -157,29 +157,29 @@ mutant = partial(ProviderMutant, "gcp")
 OF_GCP = (
     mutant(
         "names do not follow from the token",
-        names.OrderName,
+        orders.OrderName,
         "of",
         lambda request: _of(replace(request, token=secrets.token_hex())),
         contract(ProviderContract.test_a_token_is_served_once),
     ),
     mutant(
         "names are the same for every request of a token",
-        names.OrderName,
+        orders.OrderName,
         "of",
         lambda request: replace(_of(request), print="0000"),
         in_world(the_token_of_machines_that_are_gone),
     ),
     mutant(
         "the end of a lease belongs to the request",
-        names,
+        orders,
         "fingerprint",
         lambda request: f"{request.lease_until:016x}",
         in_world(served_again_with_another_lease),
     ),
     mutant(
-        "no tags", bodies, "labels_of", lambda _: {}, contract(ProviderContract.test_machines_are_listed_by_their_tags)
+        "no tags", orders, "labels_of", lambda _: {}, contract(ProviderContract.test_machines_are_listed_by_their_tags)
     ),
-    mutant("tags are not made into labels", labels, "_escaped", lambda one: one, in_world(labelled)),
+    mutant("tags are not made into labels", orders, "_escaped", lambda one: one, in_world(labelled)),
     mutant(
         "what was deleted is forgotten",
         creation,
@@ -189,28 +189,28 @@ OF_GCP = (
     ),
     mutant(
         "an evicted machine is only stopped",
-        bodies,
+        orders,
         "_scheduling",
         _scheduled(instance_termination_action="STOP"),
         in_world(evicted_and_nothing_left),
     ),
     mutant(
         "spot machines are bought on demand",
-        bodies,
+        orders,
         "_scheduling",
         _scheduled(provisioning_model="STANDARD"),
         in_world(evicted_and_nothing_left),
     ),
     mutant(
         "Google would let a machine run for ever",
-        bodies,
+        orders,
         "_scheduling",
         _scheduled(max_run_duration={}),
         in_world(ended_by_google),
     ),
     mutant(
         "the disk outlives its machine",
-        bodies,
+        orders,
         "_disk",
         lambda *arguments: {**_disk(*arguments), "auto_delete": False},
         in_world(returned_and_nothing_left),
@@ -230,17 +230,19 @@ OF_GCP = (
         _first_page_only,
         contract(ProviderContract.test_machines_are_listed_by_their_tags),
     ),
-    mutant("evictions are not told from failures", history, "_ENDINGS", {}.copy(), in_world(evicted_and_nothing_left)),
+    mutant(
+        "evictions are not told from failures", inventory, "_ENDINGS", {}.copy(), in_world(evicted_and_nothing_left)
+    ),
     mutant(
         "every deletion is the launcher's",
-        history,
+        inventory,
         "_reason_of_deletion",
         lambda *_: EndReason.RETURNED,
         in_world(deleted_by_itself),
     ),
     mutant(
         "ssh is open to the world",
-        bodies,
+        orders,
         "firewalls",
         lambda scope, network, _, tags: _firewalls(scope, network, ("0.0.0.0/0",), tags),
         in_world(admitted),
@@ -254,7 +256,7 @@ OF_GCP = (
     ),
     mutant(
         "machines of others are deleted",
-        names,
+        orders,
         "place_of",
         lambda machine: tuple(machine.split(":")[1:]),
         in_world(strangers_are_left_alone),

@@ -9,9 +9,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pricing_data.market import Market
-from spotctl.clouds.gcp.gpus import split_type
-from spotctl.clouds.gcp.labels import label_value, labels_of, tags_of
-from spotctl.clouds.gcp.names import OrderName, index_of, machine_id, names_of_machines, parsed, place_of, scope_of
+from spotctl.clouds.gcp.machine_types import split_type
+from spotctl.clouds.gcp.orders import (
+    OrderName,
+    index_of,
+    label_value,
+    labels_of,
+    machine_id,
+    names_of_machines,
+    parsed,
+    place_of,
+    scope_of,
+    tags_of,
+)
 from spotctl.clouds.provider import fingerprint
 from spotctl.home.installation import INTENT_TAG
 from tests.spotctl.clouds.gcp.world import N2, RUN, order

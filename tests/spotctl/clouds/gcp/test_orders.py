@@ -12,9 +12,9 @@ from google.cloud import compute_v1
 from pricing_data.errors import RequestRejected
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, TokenTaken, Unanswered, action_for
-from spotctl.clouds.gcp import bodies
-from spotctl.clouds.gcp.refusals import RESERVATION_REFUSALS, ReservationRefusal, of_call, of_operation
-from spotctl.clouds.gcp.settings import GcpMachineSettings
+from spotctl.clouds.gcp import orders
+from spotctl.clouds.gcp.calls import RESERVATION_REFUSALS, ReservationRefusal, of_call, of_operation
+from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.link import MachineSupplies
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INTENT_TAG, RUN_TAG
@@ -112,7 +112,7 @@ def test_machines_with_gpus_get_an_image_with_drivers(made: World, name: str, im
 def test_each_series_gets_a_disk_that_it_has(name: str, disk: str) -> None:
     market = replace(N2, instance_type=name)
     request, place = order(machines=1, market=market), (market.zone, "spotctl-0a-1b-2c-0")
-    sent = bodies.instance(request, GcpMachineSettings(), bodies.GcpHardware(name), place, "", 0)
+    sent = orders.instance(request, GcpMachineSettings(), orders.GcpHardware(name), place, "", 0)
     parsed = compute_v1.Instance(sent)
     check_instance(parsed, market.zone)
     initial = parsed.disks[0].initialize_params

@@ -16,9 +16,8 @@ from spotctl.clouds.errors import (
     Unanswered,
     UnknownRefusal,
 )
-from spotctl.clouds.gcp.methods import GET_PROJECT, METHODS, Method
+from spotctl.clouds.gcp.calls import GET_PROJECT, METHODS, REFUSALS, GcpRefusal, Method, NameTaken, of_operation
 from spotctl.clouds.gcp.provider import GcpProvider
-from spotctl.clouds.gcp.refusals import REFUSALS, GcpRefusal, NameTaken, of_operation
 from spotctl.clouds.link import MachineSupplies
 from spotctl.home.errors import BadRequest
 from tests.servers.gcp import refusal

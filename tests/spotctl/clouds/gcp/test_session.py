@@ -23,7 +23,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.errors import ApiCall, first_line
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices import queries
 from spotctl.clouds.gcp.session import GcpSession, RetryPredicate, error_of
 from tests.servers.gcp import PROJECT, Gcp, machine

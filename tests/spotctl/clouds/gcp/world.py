@@ -17,10 +17,9 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import NotFound
-from spotctl.clouds.gcp.access import GcpSettings
+from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.provider import GcpProvider
 from spotctl.clouds.gcp.session import GcpSession
-from spotctl.clouds.gcp.settings import GcpMachineSettings
 from spotctl.clouds.link import MachineLink, MachineSupplies
 from spotctl.clouds.provider import Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents

@@ -13,7 +13,7 @@ from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.agent.data.blobs.locations import store_at
 from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.clouds.azure.cloud import AzureMachineSettings
-from spotctl.clouds.gcp.settings import GcpMachineSettings
+from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.remote.bundle import packages_archive
 from spotctl.files.job.reader import loads
 from spotctl.files.job.spec import JobSpec

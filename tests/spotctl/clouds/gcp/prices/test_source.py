@@ -252,7 +252,7 @@ def test_a_task_that_is_abandoned_closes_its_connections(
 def test_importing_and_building_the_source_imports_no_sdk() -> None:
     script = (
         "import sys; from spotctl.clouds.gcp.prices import GcpSource;"
-        "from spotctl.clouds.gcp.access import GcpSettings;"
+        "from spotctl.clouds.gcp.cloud import GcpSettings;"
         "GcpSource(GcpSettings()); assert not {'google.auth', 'google.cloud', 'requests', 'pandas'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,406 @@
+"""What is sent for an order: bodies of requests, with the field names of the SDK's messages, names and labels. Pure.
+
+Names, ids and request ids are derived from the request, so that a repeated request finds its machines. Compute Engine
+forgets a deleted machine at once and keeps only the operations, for two weeks, with the machine's name. So the name
+says which market, run, intent and request a machine belonged to.
+
+Tags become labels, or the description of what has no labels. A label's value may have 63 lowercase letters, digits, _
+and -. Any other character of a tag's value is written as _ and the hexadecimal digits of its bytes, so that no two tags
+become the same label.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pricing_data.accelerators import NVIDIA_OLD, driver_of
+from pricing_data.market import NO_ZONE, Market
+from spotctl.clouds.gcp.cloud import GcpMachineSettings
+from spotctl.clouds.gcp.machine_types import gpu_name, split_type
+from spotctl.clouds.provider import EndReason, MachineRequest, fingerprint
+from spotctl.clouds.remote.prices import HeldDisk
+from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+
+_UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
+_WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubuntu-accelerator-2404-{}-with-nvidia-580"
+"""Ubuntu, because its cloud-init runs `user-data`; 24.04, because spotctl needs Python 3.11."""
+
+_SMALLEST_WITH_DRIVERS_GIB = 50
+# Series that have no persistent disks, only Hyperdisk:
+# https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
+_HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d x4".split())
+_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+_HOUR_SECONDS = 3600
+_LONGEST_SECONDS = 2880 * _HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class GcpHardware:
+    """A machine type as Google describes it, and the GPUs that are attached to its machines."""
+
+    type: str
+    is_arm: bool = False
+    has_own_gpus: bool = False
+    attached: tuple[str, int] | None = None
+
+    @property
+    def has_gpus(self) -> bool:
+        return self.has_own_gpus or self.attached is not None
+
+
+def instance(
+    request: MachineRequest,
+    settings: GcpMachineSettings,
+    hardware: GcpHardware,
+    place: tuple[str, str],
+    start_up: str,
+    now: int,
+) -> dict[str, Any]:
+    """A machine of a request. `place` is its zone and name."""
+    zone, name = place
+    labels = {**settings.labels, **labels_of(request.tags), REQUEST_LABEL: fingerprint(request)}
+    if request.bid is not None:
+        labels[BID_LABEL] = str(request.bid)
+    body: dict[str, Any] = {
+        "name": name,
+        "machine_type": f"zones/{zone}/machineTypes/{hardware.type}",
+        "labels": labels,
+        "scheduling": _scheduling(request, settings, hardware, now),
+        "disks": [_disk(request, settings, hardware, zone, labels)],
+        "network_interfaces": [_interface(request, settings, zone)],
+        "service_accounts": [
+            {"email": request.identity or settings.service_account or "default", "scopes": _SCOPES},
+        ],
+        "metadata": {
+            "items": [
+                {"key": "user-data", "value": start_up},
+                {"key": "block-project-ssh-keys", "value": "TRUE"},
+            ]
+        },
+    }
+    body["tags"] = {"items": list(settings.network_tags) or [network_tag(_scope(name))]}
+    if request.close:
+        body["resource_policies"] = [policy_path(_scope(name), zone)]
+    if request.reservation:
+        body["reservation_affinity"] = _only_from(request.reservation)
+    if hardware.attached is not None:
+        gpu, count = hardware.attached
+        kind = f"zones/{zone}/acceleratorTypes/{gpu}"
+        body["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": count}]
+    return body
+
+
+def _only_from(reservation: str) -> dict[str, object]:
+    """The affinity of a machine that is taken from a reservation, or not created."""
+    return {
+        "consume_reservation_type": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": [reservation],
+    }
+
+
+def _scope(name: str) -> str:
+    return name.split("-")[-4]
+
+
+def _scheduling(
+    request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, now: int
+) -> dict[str, object]:
+    lease_seconds = max(request.lease_until - now, 0) // 1_000_000
+    longest = min(max(settings.longest_hours * _HOUR_SECONDS, lease_seconds + _HOUR_SECONDS), _LONGEST_SECONDS)
+    is_spot = request.bid is not None
+    return {
+        "provisioning_model": "SPOT" if is_spot else "STANDARD",
+        "instance_termination_action": "DELETE",
+        # Spot machines, machines with GPUs and those close together cannot be moved to another host while they run.
+        "on_host_maintenance": "TERMINATE" if is_spot or hardware.has_gpus or request.close else "MIGRATE",
+        "automatic_restart": False,
+        "max_run_duration": {"seconds": longest},
+    }
+
+
+def _disk(
+    request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, zone: str, labels: Mapping[str, str]
+) -> dict[str, object]:
+    smallest = _SMALLEST_WITH_DRIVERS_GIB if hardware.has_gpus else 10
+    disk: dict[str, object] = {
+        "boot": True,
+        "auto_delete": True,
+        "initialize_params": {
+            "source_image": request.image or settings.image or _image(hardware),
+            "disk_size_gb": max(request.disk_gib or settings.disk_gib, smallest),
+            "disk_type": f"zones/{zone}/diskTypes/{_disk_type(hardware.type)}",
+            "labels": dict(labels),
+        },
+    }
+    if settings.kms_key:
+        disk["disk_encryption_key"] = {"kms_key_name": settings.kms_key}
+    return disk
+
+
+def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) -> HeldDisk:
+    """The disk of a machine of a market, counted with the size that an image with drivers needs."""
+    name, _ = split_type(market.instance_type)
+    gib = max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
+    return HeldDisk(_disk_type(name), gib, _disk_type(name))
+
+
+def _image(hardware: GcpHardware) -> str:
+    if hardware.attached is not None and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD:
+        raise BadRequest(
+            f"{hardware.type}: Google's image has no driver for its {gpu_name(hardware.attached[0])};"
+            " name one that has (image: {gcp: ...})"
+        )
+    return (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format("arm64" if hardware.is_arm else "amd64")
+
+
+def _disk_type(machine_type: str) -> str:
+    series, kind = machine_type.split("-", maxsplit=1)[0], "-".join(machine_type.split("-")[:2])
+    return "hyperdisk-balanced" if {series, kind} & _HYPERDISK_ONLY else "pd-balanced"
+
+
+def subnetwork_of(request: MachineRequest, settings: GcpMachineSettings, zone: str) -> str | None:
+    """The path of the subnetwork of a request's machines; None if a network is chosen rather than a subnetwork."""
+    if request.network is not None:
+        return request.network if "subnetworks/" in request.network else None
+    chosen = settings.subnetwork
+    return chosen if chosen is None or "/" in chosen else f"regions/{region_of(zone)}/subnetworks/{chosen}"
+
+
+def _interface(request: MachineRequest, settings: GcpMachineSettings, zone: str) -> dict[str, object]:
+    subnetwork = subnetwork_of(request, settings, zone)
+    interface: dict[str, object] = (
+        {"subnetwork": subnetwork} if subnetwork else {"network": network_path(request.network or settings.network)}
+    )
+    if settings.public_ip:
+        interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
+    return interface
+
+
+def network_path(network: str) -> str:
+    return network if "/" in network else f"global/networks/{network}"
+
+
+SSH_RULE = "-ssh"
+"""The end of the name of a run's rule for ssh."""
+
+
+def firewalls(
+    scope: str, network: str, ssh_from: tuple[str, ...], tags: Mapping[str, str]
+) -> tuple[dict[str, Any], ...]:
+    """The rules of a run: its machines may talk to each other, and ssh is admitted from the ranges in the settings.
+
+    Rules have no labels, so their description identifies the run.
+    """
+    tag = network_tag(scope)
+    common: dict[str, Any] = {"network": network_path(network), "direction": "INGRESS", "target_tags": [tag]}
+    described = {"description": description_of(tags), **common}
+    inside = {"name": f"{tag}-inside", **described, "source_tags": [tag], "allowed": [{"I_p_protocol": "all"}]}
+    if not ssh_from:
+        return (inside,)
+    ssh = {"I_p_protocol": "tcp", "ports": ["22"]}
+    return inside, {"name": f"{tag}{SSH_RULE}", **described, "source_ranges": list(ssh_from), "allowed": [ssh]}
+
+
+CLOUD = "gcp"
+POLICY_KIND = "placement policy"
+PREFIX = "spotctl-"
+_SCOPE, _TOKEN, _PRINT = 7, 7, 4
+_LONGEST_TYPE = 22
+_MAX_DELETIONS = 20
+_RUN = frozenset({INSTALLATION_TAG, RUN_TAG})
+_NAMESPACE = uuid.UUID("6f0d5b0e-6f5c-4d5c-9a5e-6d1f1c3f2b77")
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NAME = re.compile(
+    rf"{PREFIX}(?P<spot>[sd])(?P<zonal>[rz])-(?P<type>[a-z][a-z0-9-]*)-(?P<scope>[a-z0-9]{{{_SCOPE}}})"
+    rf"-(?P<intent>\d*)-(?P<token>[a-z0-9]{{{_TOKEN}}})(?P<print>[a-z0-9]{{{_PRINT}}})-(?P<index>\d+)"
+)
+_ID = re.compile(rf"{CLOUD}:(?P<zone>[a-z0-9-]+):(?P<name>[a-z0-9-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderName:
+    """The parts of the names of a request's machines. `scope` stands for the run, and `print` for the whole request;
+    a type that is too long for a name is cut."""
+
+    is_spot: bool
+    is_zonal: bool
+    type: str
+    scope: str
+    intent: str
+    token: str
+    print: str
+
+    @classmethod
+    def of(cls, request: MachineRequest) -> Self:
+        return cls(
+            is_spot=request.bid is not None,
+            is_zonal=request.market.zone != NO_ZONE,
+            type=request.market.instance_type.replace("+", "--")[:_LONGEST_TYPE].rstrip("-"),
+            scope=scope_of(request.tags),
+            intent=request.tags.get(INTENT_TAG, ""),
+            token=_short(request.token, _TOKEN),
+            print=_short(fingerprint(request), _PRINT),
+        )
+
+    @property
+    def any_print(self) -> str:
+        """A regular expression for the names of all machines of this token, whatever was requested with it."""
+        return rf"{PREFIX}.*-{self.token}[a-z0-9]{{{_PRINT}}}-[0-9]+"
+
+    def machine(self, index: int) -> str:
+        kind = ("s" if self.is_spot else "d") + ("z" if self.is_zonal else "r")
+        return f"{PREFIX}{kind}-{self.type}-{self.scope}-{self.intent}-{self.token}{self.print}-{index}"
+
+    def market(self, zone: str) -> Market:
+        region = region_of(zone)
+        return Market(CLOUD, region, zone if self.is_zonal else NO_ZONE, self.type.replace("--", "+"))
+
+
+def parsed(name: str) -> tuple[OrderName, int] | None:
+    """The parts of a machine's name, and its index; None if the name is not one of spotctl's."""
+    if (match := _NAME.fullmatch(name)) is None:
+        return None
+    parts = match.group("type", "scope", "intent", "token", "print")
+    return OrderName(match["spot"] == "s", match["zonal"] == "z", *parts), int(match["index"])
+
+
+def index_of(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
+def scope_of(tags: Mapping[str, str]) -> str:
+    """Identifies a run in names: a hash of installation and run, or else of all tags but the intent."""
+    common = _RUN if tags.keys() >= _RUN else tags.keys() - {INTENT_TAG}
+    return _short(repr(sorted((key, tags[key]) for key in common)), _SCOPE)
+
+
+def names_of_machines(tags: Mapping[str, str]) -> str:
+    """A regular expression for the names of the machines that may have these tags."""
+    return rf"{PREFIX}.*-{scope_of(tags)}-.*" if tags.keys() >= _RUN else rf"{PREFIX}.*"
+
+
+def network_tag(scope: str) -> str:
+    return f"{PREFIX}{scope}"
+
+
+def machine_id(zone: str, name: str) -> str:
+    return f"{CLOUD}:{zone}:{name}"
+
+
+def place_of(machine: str) -> tuple[str, str] | None:
+    """The zone and the name of a machine that spotctl may have created; None for any other id."""
+    match = _ID.fullmatch(machine)
+    return (match["zone"], match["name"]) if match and parsed(match["name"]) else None
+
+
+def region_of(zone: str) -> str:
+    return zone.rpartition("-")[0]
+
+
+def is_zone(place: str) -> bool:
+    """Whether the name of a place is that of a zone: a region's with one more part."""
+    return place.count("-") > 1
+
+
+def placement_policy(scope: str, zone: str) -> str:
+    """The name of a run's policy for machines that are close together in a zone."""
+    return f"{PREFIX}{scope}-{zone}"
+
+
+def policy_path(scope: str, zone: str) -> str:
+    """How a machine names that policy."""
+    return f"regions/{region_of(zone)}/resourcePolicies/{placement_policy(scope, zone)}"
+
+
+def create_id(name: str, zone: str, body: object) -> str:
+    """The request id of a creation. Google refuses a known id with another body, and `lease_until` may differ."""
+    return _uuid(f"create {zone} {name} {body!r}")
+
+
+def end_ids(name: str, reason: EndReason) -> tuple[str, ...]:
+    """The request ids of a deletion, which record why a machine was deleted: Google keeps them with the operation.
+
+    Google answers a known id with the operation of the first call, so a deletion that failed takes the next id.
+    """
+    again = (f" {attempt}" if attempt else "" for attempt in range(_MAX_DELETIONS))
+    return tuple(_uuid(f"{reason.value} {name}{number}") for number in again)
+
+
+def _uuid(text: str) -> str:
+    return str(uuid.uuid5(_NAMESPACE, text))
+
+
+def _short(text: str, length: int) -> str:
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest())
+    return "".join(_DIGITS[number // 36**place % 36] for place in range(length))
+
+
+REQUEST_LABEL, BID_LABEL = "spotctl-request", "spotctl-bid"
+"""The fingerprint of the request, by which a machine of spotctl is recognized, and its bid in nano-dollars."""
+
+_OWN = frozenset({REQUEST_LABEL, BID_LABEL})
+_KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_PLAIN = re.compile(r"[a-z0-9-]")
+_ESCAPED = re.compile(r"_([0-9a-f]{2})")
+_LONGEST = 63
+
+
+def labels_of(tags: Mapping[str, str]) -> dict[str, str]:
+    return {_checked_key(key): label_value(key, value) for key, value in tags.items()}
+
+
+def tags_of(labels: Mapping[str, str], mandatory: Mapping[str, str]) -> dict[str, str]:
+    """The tags of a request, without what the settings added."""
+    return {key: _value(text) for key, text in labels.items() if key not in _OWN and key not in mandatory}
+
+
+def label_value(key: str, value: str) -> str:
+    text = "".join(character if _PLAIN.fullmatch(character) else _escaped(character) for character in value)
+    if len(text) > _LONGEST:
+        raise BadRequest(f"tag {key}={value!r} is too long for a label of Google Cloud ({_LONGEST} characters)")
+    return text
+
+
+def selection(tags: Mapping[str, str]) -> str:
+    """A filter for resources with these tags that spotctl created."""
+    conditions = [f'labels.{_checked_key(key)} = "{label_value(key, value)}"' for key, value in sorted(tags.items())]
+    return " ".join(f"({condition})" for condition in [f"labels.{REQUEST_LABEL}:*", *conditions])
+
+
+def description_of(tags: Mapping[str, str]) -> str:
+    """The description of a resource that has no labels."""
+    return json.dumps(dict(tags), sort_keys=True)
+
+
+def described(description: str) -> dict[str, str] | None:
+    """The tags in a description; None if spotctl did not write it."""
+    try:
+        tags = json.loads(description)
+    except ValueError:
+        return None
+    is_ours = isinstance(tags, dict) and all(isinstance(value, str) for value in tags.values())
+    return tags if is_ours else None
+
+
+def _checked_key(key: str) -> str:
+    if not _KEY.fullmatch(key) or key in _OWN:
+        raise BadRequest(f"tag {key!r} cannot be a label of Google Cloud; use lowercase letters, digits, _ and -")
+    return key
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"_{byte:02x}" for byte in character.encode())
+
+
+def _value(text: str) -> str:
+    return (
+        _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text).encode("latin-1", "replace").decode(errors="replace")
+    )
