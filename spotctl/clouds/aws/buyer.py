@@ -123,15 +123,14 @@ class Buyer:
         named = request.image or self._settings.image or parameter_for(hardware)
         key = region, named, hardware
         if key not in self._images:
-            id_ = named if is_image(named) else self._parameter(region, named, str(request.market))
-            images = self._calls.ec2(region, "DescribeImages", str(request.market), ImageIds=[id_])["Images"]
+            id_, about = named, str(request.market)
+            if not is_image(named):
+                id_ = str(self._calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"]["Value"])
+            images = self._calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
             if not images:
                 raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
             self._images[key] = MachineImage.of(images[0], hardware)
         return self._images[key]
-
-    def _parameter(self, region: str, name: str, about: str) -> str:
-        return str(self._calls.call("ssm", region, "GetParameter", about, Name=name)["Parameter"]["Value"])
 
 
 class Networks:
@@ -144,7 +143,8 @@ class Networks:
 
     def subnet(self, request: MachineRequest) -> Row:
         """The subnet for a request. NotFound: none in its zone can be used."""
-        market, named = request.market, self._named_subnets(request)
+        market = request.market
+        named = self._settings.subnets if request.network is None else (request.network,)
         key = market.region, market.zone, ",".join(named)
         if key not in self._subnets:
             filters: dict[str, Sequence[str]] = {"availability-zone": [market.zone], "state": ["available"]}
@@ -172,9 +172,6 @@ class Networks:
         self._groups.clear()
         self._subnets.clear()
 
-    def _named_subnets(self, request: MachineRequest) -> Sequence[str]:
-        return (request.network,) if request.network is not None else self._settings.subnets
-
     def _own_group(self, request: MachineRequest, region: str, vpc: str) -> str:
         """The run's group, with its rules. A caller that was killed may have made the group without them."""
         if not self._settings.ssh_from:
@@ -185,7 +182,8 @@ class Networks:
         key = region, vpc, group_name(request)
         if key not in self._groups:
             group = self._find_group(*key) or self._make_group(request, *key)
-            self._set_rules(region, group)
+            sources = admitted_sources(group.get("IpPermissions", ())) or self._settings.ssh_from
+            self._replace(region, group, rules_of(group["GroupId"], sources))
             self._groups[key] = group["GroupId"]
         return self._groups[key]
 
@@ -231,10 +229,6 @@ class Networks:
             self._add(region, id_, [admitting_rule(rule) for rule in fresh])
         return [f"security group {group['GroupId']}" for group in groups]
 
-    def _set_rules(self, region: str, group: Row) -> None:
-        present = group.get("IpPermissions", ())
-        self._replace(region, group, rules_of(group["GroupId"], admitted_sources(present) or self._settings.ssh_from))
-
     def _replace(self, region: str, group: Row, rules: Sequence[IpPermission]) -> None:
         id_, present = group["GroupId"], group.get("IpPermissions", ())
         if extra := superfluous_rules(present, rules):
@@ -268,7 +262,8 @@ IpPermission = dict[str, Any]
 
 def rules_of(group: str, ssh_from: Iterable[str]) -> list[IpPermission]:
     """The rules of a group, one source each."""
-    return [_from_group(group), *(_ssh(source) for source in ssh_from)]
+    among_themselves = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    return [among_themselves, *(_ssh(source) for source in ssh_from)]
 
 
 def admitted_sources(present: Sequence[Row]) -> list[str]:
@@ -296,10 +291,6 @@ def missing_rules(present: Sequence[Row], rules: Sequence[IpPermission]) -> list
 def superfluous_rules(present: Sequence[Row], rules: Sequence[IpPermission]) -> list[IpPermission]:
     """Rules of the group that should not be there, such as one for yesterday's address."""
     return [rule for rule in _single(present) if rule not in rules]
-
-
-def _from_group(group: str) -> IpPermission:
-    return {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
 
 
 def _ssh(source: str) -> IpPermission:

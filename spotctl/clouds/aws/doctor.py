@@ -18,18 +18,20 @@ from typing import Any, Final
 
 from pricing_data.errors import AccessDenied, NoAnswer, RateLimited, RequestRejected, UnknownResource
 from spotctl.clouds.aws.cloud import PRICE_LIST_REGION, AwsMachineSettings, AwsSettings
-from spotctl.clouds.aws.inventory import KINDS, MACHINES, ResourceKind
 from spotctl.clouds.aws.orders import STANDARD, Ec2Hardware, Row, parameter_for, raise_command
 from spotctl.clouds.aws.permissions import (
     BUY,
     GROUP,
     IMAGE,
+    KINDS,
     LOOK,
+    MACHINES,
     PLACEMENT,
     PRICES,
     ROLE,
     TAG,
     TAGGED_AT_PURCHASE,
+    ResourceKind,
     policy,
     trial_policy,
     trial_role_policy,

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import parse_time
 from spotctl.clouds.aws.calls import ABSENT, AwsCalls, code_of
 from spotctl.clouds.aws.orders import CLOUD, Row, all_tags, bid_of, filters_of, machine_id, own_tags, parts_of
+from spotctl.clouds.aws.permissions import KINDS, MACHINES, OTHERS, ResourceKind
 from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.provider import EndReason, Machine, MachineState, Resource
 from spotctl.home.errors import SpotctlError
@@ -111,95 +112,6 @@ def _time(text: str) -> int | None:
         return parse_time(text)
     except BadInput:
         return None
-
-
-def _always(_: Row) -> bool:
-    return True
-
-
-def _outlives_machines(row: Row) -> bool:
-    """Whether a disk or interface is unattached, or stays when its machine ends."""
-    attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
-    return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
-
-
-class ResourceKind(NamedTuple):
-    """A kind of resource: how EC2 lists it and what removes it. `state` lists the states in which it exists."""
-
-    name: str
-    describe: str
-    holding: str
-    id: str
-    remove: str
-    argument: str
-    state: tuple[str, tuple[str, ...]] | None = None
-    is_left: Callable[[Row], bool] = _always
-
-
-MACHINES = ResourceKind(
-    "machine",
-    "DescribeInstances",
-    "Reservations",
-    "InstanceId",
-    "TerminateInstances",
-    "InstanceIds",
-    ("instance-state-name", ("pending", "running", "shutting-down", "stopping", "stopped")),
-)
-OTHERS = (
-    ResourceKind(
-        "spot request",
-        "DescribeSpotInstanceRequests",
-        "SpotInstanceRequests",
-        "SpotInstanceRequestId",
-        "CancelSpotInstanceRequests",
-        "SpotInstanceRequestIds",
-        ("state", ("open",)),
-    ),
-    ResourceKind(
-        "disk",
-        "DescribeVolumes",
-        "Volumes",
-        "VolumeId",
-        "DeleteVolume",
-        "VolumeId",
-        ("status", ("creating", "available", "in-use", "error")),
-        _outlives_machines,
-    ),
-    ResourceKind("address", "DescribeAddresses", "Addresses", "AllocationId", "ReleaseAddress", "AllocationId"),
-    ResourceKind(
-        "network interface",
-        "DescribeNetworkInterfaces",
-        "NetworkInterfaces",
-        "NetworkInterfaceId",
-        "DeleteNetworkInterface",
-        "NetworkInterfaceId",
-        None,
-        _outlives_machines,
-    ),
-    ResourceKind("key pair", "DescribeKeyPairs", "KeyPairs", "KeyName", "DeleteKeyPair", "KeyName"),
-    ResourceKind(
-        "launch template",
-        "DescribeLaunchTemplates",
-        "LaunchTemplates",
-        "LaunchTemplateId",
-        "DeleteLaunchTemplate",
-        "LaunchTemplateId",
-    ),
-    ResourceKind(
-        "placement group",
-        "DescribePlacementGroups",
-        "PlacementGroups",
-        "GroupName",
-        "DeletePlacementGroup",
-        "GroupName",
-        ("state", ("pending", "available")),
-    ),
-    ResourceKind(
-        "security group", "DescribeSecurityGroups", "SecurityGroups", "GroupId", "DeleteSecurityGroup", "GroupId"
-    ),
-)
-"""In the order in which they can be removed: groups last, because machines and interfaces use them."""
-KINDS = (MACHINES, *OTHERS)
 
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0)

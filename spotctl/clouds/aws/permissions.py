@@ -1,15 +1,105 @@
-"""The IAM permissions that spotctl needs on AWS, derived from the calls that it makes, as a policy. Pure.
+"""The kinds of resources that spotctl makes, or could have made, and the IAM permissions that it needs on AWS. Pure.
 
-The policy allows changing and ending only resources with an installation's tag, and buying only with such a tag.
+A kind says how EC2 lists it and what removes it. Permissions are derived from the calls that spotctl makes. The policy
+allows changing and ending only resources with a tag of the installation, and buying only with such a tag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from spotctl.clouds.aws.inventory import KINDS
+from spotctl.clouds.aws.orders import Row
 from spotctl.home.installation import INSTALLATION_TAG
+
+
+def _always(_: Row) -> bool:
+    return True
+
+
+def _outlives_machines(row: Row) -> bool:
+    """Whether a disk or interface is unattached, or stays when its machine ends."""
+    attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
+    return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
+
+
+class ResourceKind(NamedTuple):
+    """A kind of resource: how EC2 lists it and what removes it. `state` lists the states in which it exists."""
+
+    name: str
+    describe: str
+    holding: str
+    id: str
+    remove: str
+    argument: str
+    state: tuple[str, tuple[str, ...]] | None = None
+    is_left: Callable[[Row], bool] = _always
+
+
+MACHINES = ResourceKind(
+    "machine",
+    "DescribeInstances",
+    "Reservations",
+    "InstanceId",
+    "TerminateInstances",
+    "InstanceIds",
+    ("instance-state-name", ("pending", "running", "shutting-down", "stopping", "stopped")),
+)
+OTHERS = (
+    ResourceKind(
+        "spot request",
+        "DescribeSpotInstanceRequests",
+        "SpotInstanceRequests",
+        "SpotInstanceRequestId",
+        "CancelSpotInstanceRequests",
+        "SpotInstanceRequestIds",
+        ("state", ("open",)),
+    ),
+    ResourceKind(
+        "disk",
+        "DescribeVolumes",
+        "Volumes",
+        "VolumeId",
+        "DeleteVolume",
+        "VolumeId",
+        ("status", ("creating", "available", "in-use", "error")),
+        _outlives_machines,
+    ),
+    ResourceKind("address", "DescribeAddresses", "Addresses", "AllocationId", "ReleaseAddress", "AllocationId"),
+    ResourceKind(
+        "network interface",
+        "DescribeNetworkInterfaces",
+        "NetworkInterfaces",
+        "NetworkInterfaceId",
+        "DeleteNetworkInterface",
+        "NetworkInterfaceId",
+        None,
+        _outlives_machines,
+    ),
+    ResourceKind("key pair", "DescribeKeyPairs", "KeyPairs", "KeyName", "DeleteKeyPair", "KeyName"),
+    ResourceKind(
+        "launch template",
+        "DescribeLaunchTemplates",
+        "LaunchTemplates",
+        "LaunchTemplateId",
+        "DeleteLaunchTemplate",
+        "LaunchTemplateId",
+    ),
+    ResourceKind(
+        "placement group",
+        "DescribePlacementGroups",
+        "PlacementGroups",
+        "GroupName",
+        "DeletePlacementGroup",
+        "GroupName",
+        ("state", ("pending", "available")),
+    ),
+    ResourceKind(
+        "security group", "DescribeSecurityGroups", "SecurityGroups", "GroupId", "DeleteSecurityGroup", "GroupId"
+    ),
+)
+"""In the order in which they can be removed: groups last, because machines and interfaces use them."""
+KINDS = (MACHINES, *OTHERS)
 
 PRICES = frozenset(
     """

@@ -254,11 +254,13 @@ class AwsProvider(RentingProvider):
         if host is None:
             raise Unanswered(f"{machine}: it has no address yet; try again")
         return RemoteMachine(
-            machine, int(row.get("AmiLaunchIndex", 0)), host, _SSH, self._console_of(machine), self._is_gone(machine)
+            machine,
+            int(row.get("AmiLaunchIndex", 0)),
+            host,
+            _SSH,
+            partial(self.console, machine),
+            self._is_gone(machine),
         )
-
-    def _console_of(self, machine: str) -> Callable[[], str]:
-        return lambda: self.console(machine)
 
     def _is_gone(self, machine: str) -> Callable[[], bool]:
         def gone() -> bool:

@@ -116,7 +116,10 @@ class AzureBuyer:
         return self._sizes[region]
 
     def _image(self, request: MachineRequest) -> Mapping[str, str]:
-        size = require(self._sizes_of(request.market), request.market, spot=request.bid is not None)
+        market = request.market
+        if market.cloud != _CLOUD:
+            raise NotFound(f"{market}: not a market on Azure")
+        size = require(self.sizes_in(market.region), market, spot=request.bid is not None)
         return image_reference(size, request.image or self._settings.image)
 
     def _identity(self, request: MachineRequest) -> str:
@@ -135,11 +138,6 @@ class AzureBuyer:
                 " such as 203.0.113.7/32"
             )
         return identity
-
-    def _sizes_of(self, market: Market) -> dict[str, AzureSize]:
-        if market.cloud != _CLOUD:
-            raise NotFound(f"{market}: not a market on Azure")
-        return self.sizes_in(market.region)
 
     def _refuse_tokens_of_other_runs(self, order: AzureOrder, group: str) -> None:
         """TokenTaken: another group has a deployment of this token, so the token was used for another run."""

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from pricing_data.errors import AccessDenied
@@ -47,18 +47,6 @@ class OrderOutcome:
     message: str = ""
 
 
-@dataclass
-class _InventoryCache:
-    outcomes: dict[str, OrderOutcome] = field(default_factory=dict)
-    addresses: dict[str, MachineAddresses] = field(default_factory=dict)
-    started: dict[MachineId, int] = field(default_factory=dict)
-    seen_alive: set[MachineId] = field(default_factory=set)
-    returned: dict[MachineId, int] = field(default_factory=dict)
-    ends: dict[MachineId, LoggedEnd] = field(default_factory=dict)
-    principals: dict[str, frozenset[str]] = field(default_factory=dict)
-    log_read: dict[str, float] = field(default_factory=dict)
-
-
 class _UnlistedMachine(NamedTuple):
     id: MachineId
     order: AzureOrder
@@ -70,7 +58,15 @@ class Inventory:
 
     def __init__(self, calls: AzureCalls) -> None:
         self._calls = calls
-        self._cache = _InventoryCache()
+        # These save calls, or give an answer sooner.
+        self._outcomes: dict[str, OrderOutcome] = {}
+        self._addresses: dict[str, MachineAddresses] = {}
+        self._started: dict[MachineId, int] = {}
+        self._seen_alive: set[MachineId] = set()
+        self._returned: dict[MachineId, int] = {}
+        self._ends: dict[MachineId, LoggedEnd] = {}
+        self._names_in_log: dict[str, frozenset[str]] = {}
+        self._log_read: dict[str, float] = {}
 
     def machines(self, group: str) -> Iterator[Machine]:
         """All machines of a group, including those that have ended."""
@@ -102,11 +98,11 @@ class Inventory:
         state, key = properties["provisioningState"], f"{group}/{deployment['name']}"
         if state not in _FINAL_STATES or order is None:
             return OrderOutcome(ended=False)
-        if key not in self._cache.outcomes:
+        if key not in self._outcomes:
             names = frozenset(order.machine_names)
             whole = OrderOutcome(ended=True, granted=names)
-            self._cache.outcomes[key] = whole if state == _SUCCEEDED else self._partial(group, deployment, names)
-        return self._cache.outcomes[key]
+            self._outcomes[key] = whole if state == _SUCCEEDED else self._partial(group, deployment, names)
+        return self._outcomes[key]
 
     def _partial(self, group: str, deployment: Body, names: frozenset[str]) -> OrderOutcome:
         code, message = cause_of(deployment["properties"].get("error"))
@@ -125,7 +121,7 @@ class Inventory:
     def note_returned(self, machine: MachineId) -> None:
         """Notes that Azure accepted the deletion of this machine now."""
         if not self._is_being_deleted(machine):
-            self._cache.returned[machine] = wall_us()
+            self._returned[machine] = wall_us()
 
     def is_allocated(self, group: str, name: str) -> bool:
         """Whether Azure has given the machine hardware: from then on it is billed."""
@@ -139,18 +135,18 @@ class Inventory:
 
     def _is_being_deleted(self, machine: MachineId) -> bool:
         """Whether the machine's deletion was accepted so recently that a list may not show it; later, lists decide."""
-        return wall_us() - self._cache.returned.get(machine, 0) < _DELETION_LISTED_AFTER
+        return wall_us() - self._returned.get(machine, 0) < _DELETION_LISTED_AFTER
 
     def known_gone(self, machine: MachineId) -> bool:
         """Whether this machine has been seen to be gone."""
-        return machine in self._cache.ends
+        return machine in self._ends
 
     def address(self, vm: Body) -> MachineAddresses | None:
         """The addresses of a machine; None: it has none yet."""
         id_ = vm["id"].lower()
-        if id_ not in self._cache.addresses and (known := self._read_addresses(vm)):
-            self._cache.addresses[id_] = known
-        return self._cache.addresses.get(id_)
+        if id_ not in self._addresses and (known := self._read_addresses(vm)):
+            self._addresses[id_] = known
+        return self._addresses.get(id_)
 
     def _alive(self, group: str, vms: list[Body]) -> Iterator[Machine]:
         for vm in vms:
@@ -160,13 +156,13 @@ class Inventory:
             id_ = MachineId(order.market.region, group, vm["name"])
             address, properties = self.address(vm), vm["properties"]
             state = _STATES.get(properties["provisioningState"], MachineState.RUNNING)
-            self._cache.seen_alive.add(id_)
+            self._seen_alive.add(id_)
             yield Machine(
                 id=str(id_),
                 market=order.market,
                 bid=order.bid,
                 state=MachineState.LEAVING if self._is_being_deleted(id_) else state,
-                started=self._cache.started.setdefault(id_, parse_time(properties["timeCreated"])),
+                started=self._started.setdefault(id_, parse_time(properties["timeCreated"])),
                 tags=dict(order.tags),
                 address="" if address is None else address.private,
             )
@@ -192,7 +188,7 @@ class Inventory:
         """The missing machines that are really gone: a list may be late, but a query for a single machine is exact."""
         for machine in missing:
             id_ = machine.id
-            known = id_ in self._cache.ends
+            known = id_ in self._ends
             vm = None if known else self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
             if vm is None:
                 yield machine
@@ -200,10 +196,10 @@ class Inventory:
                 alive[vm["name"].lower()] = vm
 
     def _gone(self, group: str, gone: list[_UnlistedMachine]) -> Iterator[Machine]:
-        self._learn_ends(group, [machine for machine in gone if machine.id not in self._cache.ends])
+        self._learn_ends(group, [machine for machine in gone if machine.id not in self._ends])
         for machine in gone:
-            started = self._cache.started.setdefault(machine.id, machine.began)
-            end = self._cache.ends.get(machine.id, LoggedEnd(0, None))
+            started = self._started.setdefault(machine.id, machine.began)
+            end = self._ends.get(machine.id, LoggedEnd(0, None))
             yield Machine(
                 id=str(machine.id),
                 market=machine.order.market,
@@ -217,28 +213,27 @@ class Inventory:
 
     def _learn_ends(self, group: str, unknown: list[_UnlistedMachine]) -> None:
         """Fills in the ends of machines from this process's own deletions, or else the log, or else by inference."""
-        cache = self._cache
         for machine in unknown:
-            if machine.id in cache.returned:
-                cache.ends[machine.id] = LoggedEnd(cache.returned[machine.id], EndReason.RETURNED)
-        unknown = [machine for machine in unknown if machine.id not in cache.ends]
+            if machine.id in self._returned:
+                self._ends[machine.id] = LoggedEnd(self._returned[machine.id], EndReason.RETURNED)
+        unknown = [machine for machine in unknown if machine.id not in self._ends]
         if not unknown:
             return
         logged = self._read_log(group, unknown)
         for machine in unknown:
             end = logged.get(machine.id.name.lower())
-            if end is None and machine.order.bid is not None and machine.id in cache.seen_alive:
+            if end is None and machine.order.bid is not None and machine.id in self._seen_alive:
                 # The machine was here a moment ago, and nothing of ours ended it: an eviction. The log is minutes late.
                 end = LoggedEnd(wall_us(), EndReason.EVICTED)
             if end is not None:
-                cache.ends[machine.id] = end
+                self._ends[machine.id] = end
 
     def _read_log(self, group: str, unknown: list[_UnlistedMachine]) -> Mapping[str, LoggedEnd]:
         now = time.monotonic()
-        urgent = any(machine.id in self._cache.seen_alive for machine in unknown)
-        if not urgent and now - self._cache.log_read.get(group, -_LOG_PAUSE_SECONDS) < _LOG_PAUSE_SECONDS:
+        urgent = any(machine.id in self._seen_alive for machine in unknown)
+        if not urgent and now - self._log_read.get(group, -_LOG_PAUSE_SECONDS) < _LOG_PAUSE_SECONDS:
             return {}
-        self._cache.log_read[group] = now
+        self._log_read[group] = now
         since, until = min(machine.began for machine in unknown) - _LOG_MARGIN, wall_us() + _LOG_MARGIN
         between = f"eventTimestamp ge '{format_time(since)}' and eventTimestamp le '{format_time(until)}'"
         logged = self._calls.pages(Operation.READ_LOG, filter=f"{between} and resourceGroupName eq '{group}'")
@@ -250,13 +245,13 @@ class Inventory:
 
     def _principals(self, identity: str) -> frozenset[str]:
         """The names under which Azure logs an identity's calls."""
-        if identity not in self._cache.principals:
+        if identity not in self._names_in_log:
             answer = self._calls.find(Operation.GET_IDENTITY, identity)
             properties = {} if answer is None else answer["properties"]
-            self._cache.principals[identity] = frozenset(
+            self._names_in_log[identity] = frozenset(
                 str(properties[name]).lower() for name in ("principalId", "clientId") if properties.get(name)
             )
-        return self._cache.principals[identity]
+        return self._names_in_log[identity]
 
 
 def _is_refused(name: str, outcome: OrderOutcome, alive: Mapping[str, Body]) -> bool:

@@ -48,7 +48,7 @@ def traits_of(name: str) -> MachineTraits:
         False if _WITHOUT_SPOT.fullmatch(name.lower()) else None,
         GPU_MEMORY_GIB.get(accelerator or ""),
         driver_of_size(accelerator),
-        retires=_retirement(name.lower()),
+        retires=next((retires for sizes, retires in _retirements() if sizes.fullmatch(name.lower())), None),
     )
 
 
@@ -94,10 +94,6 @@ def _boots(match: re.Match[str]) -> str:
 def _retirements() -> tuple[tuple[re.Pattern[str], int], ...]:
     lines = (files(__package__) / "lists/retirements.csv").read_text(encoding="utf-8").splitlines()
     return tuple((re.compile(row["sizes"]), parse_time(row["retires"])) for row in csv.DictReader(lines))
-
-
-def _retirement(name: str) -> int | None:
-    return next((retires for sizes, retires in _retirements() if sizes.fullmatch(name)), None)
 
 
 UNKNOWN_ACCELERATOR = "gpu"

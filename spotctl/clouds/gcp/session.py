@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC
 from functools import cached_property
-from typing import Any, Self, TypedDict
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import google.auth
@@ -82,11 +82,6 @@ class UnreachedScopes(NoAnswer):
     def __init__(self, problem: str, scopes: Sequence[str]) -> None:
         super().__init__(problem, _LATER)
         self.scopes = tuple(scopes)
-
-
-class _ClientOptions(TypedDict):
-    credentials: Credentials
-    client_options: dict[str, str]
 
 
 class GcpSession:
@@ -203,7 +198,7 @@ class GcpSession:
             self._clients[service] = self._open.enter_context(kind(**options))
         return self._clients[service]
 
-    def _options(self, endpoint: str | None) -> _ClientOptions:
+    def _options(self, endpoint: str | None) -> dict[str, Any]:
         return {
             "credentials": self._credentials(endpoint),
             "client_options": {"api_endpoint": endpoint} if endpoint else {},

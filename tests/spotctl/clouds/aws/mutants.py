@@ -13,8 +13,8 @@ import pytest
 from pricing_data.units import SECOND
 from spotctl.clouds.aws import buyer, inventory, orders
 from spotctl.clouds.aws.calls import AwsCalls
-from spotctl.clouds.aws.inventory import KINDS
 from spotctl.clouds.aws.orders import TOKEN, Row, client_token
+from spotctl.clouds.aws.permissions import KINDS
 from spotctl.clouds.aws.provider import AwsProvider
 from spotctl.clouds.aws.session import Service
 from spotctl.clouds.errors import NoCapacity, NotFound, ProviderError
