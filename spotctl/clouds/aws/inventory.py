@@ -1,4 +1,4 @@
-"""What EC2 has of an installation: its machines as the provider contract describes them, and all that can be left.
+"""Machines of an installation as the provider contract describes them, and all that it can leave in EC2.
 
 The codes are those of `StateReason` in the EC2 API Reference. The time of an end is in `StateTransitionReason`, as
 "User initiated (2026-01-31 10:12:34 GMT)"; if that has none, the update time of the spot request's status is used.

@@ -106,7 +106,7 @@ class AwsClient:
             return
         rules = self.core.get_paginator_model(self.service).get_paginator(operation)
         model = self.sdk.meta.service_model.operation_model(operation)
-        paginator = Paginator(ask, rules, model)  # type: ignore[arg-type]  # the stubs expect the method's name
+        paginator: Paginator[Any] = Paginator(ask, rules, model)  # type: ignore[arg-type]  # the stubs expect the method's name
         pages: Iterator[AwsAnswer] = iter(paginator.paginate(**arguments))
         while True:
             with translated(self.region, self._permission(operation)):

@@ -1,4 +1,4 @@
-"""What is sent for an order: bodies of requests, with the field names of the SDK's messages, names and labels. Pure.
+"""Orders: bodies of requests with the field names of the SDK's messages, and the names and labels in them. Pure.
 
 Names, ids and request ids are derived from the request, so that a repeated request finds its machines. Compute Engine
 forgets a deleted machine at once and keeps only the operations, for two weeks, with the machine's name. So the name
