@@ -33,7 +33,7 @@ from spotctl.clouds.azure.orders import (
     network_id,
     zone_of,
 )
-from spotctl.clouds.azure.prices.sizes import machine_of
+from spotctl.clouds.azure.prices.records import machine_of
 from spotctl.clouds.azure.session import VALIDATION_SECONDS
 from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.provider import Machine, MachineRequest

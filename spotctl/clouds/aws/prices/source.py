@@ -15,12 +15,13 @@ from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span, to_datetime
 from spotctl.clouds.aws.cloud import PRICE_LIST_REGION, AwsSettings
-from spotctl.clouds.aws.prices.advisor import advisor_file, interruptions_of
 from spotctl.clouds.aws.prices.records import (
     CLOUD,
     PRICED_SYSTEMS,
+    advisor_file,
     enabled_region,
     instance_type,
+    interruptions_of,
     on_demand_price,
     placement_score,
     price_event,

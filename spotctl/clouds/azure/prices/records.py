@@ -1,9 +1,23 @@
-"""Reading fields of single records in JSON answers."""
+"""Parsers of Azure's records: machine sizes, retail prices, and Resource Graph's table `SpotResources`. Pure.
 
-from collections.abc import Mapping
-from typing import Any
+A parser takes one record as the API gives it and raises `BadInput` if it cannot read it.
+"""
 
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from pricing_data.availability import Interruption
+from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice
 from pricing_data.errors import BadInput
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
+from pricing_data.market import LINUX, Market
+from pricing_data.series import WatchRecord
+from pricing_data.sources.base import FetchRequest
+from pricing_data.units import DAY, Span, format_time, format_usd, parse_time, parse_usd
+from spotctl.clouds.azure.machine_types import accelerator_of, spelled
 from spotctl.clouds.errors import ApiRecord
 
 _NAMES = ("armSkuName", "skuName", "name", "id")
@@ -47,3 +61,275 @@ def named(record: object) -> str:
     """The name in a record, if there is one; else the record itself."""
     names = [record.get(name) for name in _NAMES] if isinstance(record, Mapping) else []
     return next((name for name in names if isinstance(name, str) and name), repr(record))
+
+
+_ARCHITECTURES = {"x64": X86, "Arm64": ARM}
+
+
+def read_type(sku: ApiRecord) -> InstanceType | None:
+    """The instance type that a compute SKU describes; `None` for other SKUs (disks, hosts, snapshots)."""
+    if text(sku, "resourceType").lower() != "virtualmachines":
+        return None
+    return machine_of(spelled(text(sku, "name")), _capabilities(sku))
+
+
+def machine_of(name: str, capabilities: ApiRecord) -> InstanceType:
+    """The instance type of a size with these capabilities."""
+    gpus = _amount(capabilities, "GPUs") if "GPUs" in capabilities else Decimal(0)
+    return InstanceType(
+        cloud="azure",
+        name=name,
+        # A size with constrained cores is made from more vCPUs than the machine can use.
+        vcpus=int(_amount(capabilities, "vCPUsAvailable" if "vCPUsAvailable" in capabilities else "vCPUs")),
+        memory_gib=float(_amount(capabilities, "MemoryGB")),
+        accelerator=_accelerator(name, gpus),
+        accelerators=max(int(gpus), 1) if gpus else 0,
+        traits=_traits(capabilities),
+    )
+
+
+def _traits(capabilities: ApiRecord) -> MachineTraits:
+    """The facts that Azure states itself; the others follow from the name."""
+    spot = capabilities.get("LowPriorityCapable")
+    generations = capabilities.get("HyperVGenerations")
+    return MachineTraits(
+        _ARCHITECTURES.get(str(capabilities.get("CpuArchitectureType"))),
+        boots=" ".join(generations.split(",")) if isinstance(generations, str) and generations else None,
+        spot=None if spot is None else spot == "True",
+        local_disk_gb=_local_disk_gb(capabilities),
+        retires=_retirement(capabilities.get("RetirementDateUtc")),
+    )
+
+
+def _local_disk_gb(capabilities: ApiRecord) -> float | None:
+    name = "MaxResourceVolumeMB"
+    return float(round(_amount(capabilities, name) / 1000, 1)) if capabilities.get(name) else None
+
+
+def _retirement(date: object) -> int | None:
+    """Azure writes the month first: `09/30/2025`."""
+    match = re.match(r"(\d\d)/(\d\d)/(\d{4})", str(date))
+    return parse_time(f"{match[3]}-{match[1]}-{match[2]}") if match else None
+
+
+def _accelerator(name: str, gpus: Decimal) -> str | None:
+    if not gpus:
+        return None
+    accelerator = accelerator_of(name)
+    return accelerator if gpus >= 1 or accelerator.endswith("-slice") else f"{accelerator}-slice"
+
+
+def _capabilities(sku: ApiRecord) -> ApiRecord:
+    pairs = (pair for pair in listed(sku, "capabilities") if isinstance(pair, Mapping))
+    return {pair["name"]: pair.get("value") for pair in pairs if isinstance(pair.get("name"), str)}
+
+
+def _amount(capabilities: ApiRecord, name: str) -> Decimal:
+    digits = number(capabilities, name)
+    try:
+        amount = Decimal(digits)
+    except InvalidOperation:
+        raise BadInput(f"{name} is {digits!r}, not a number") from None
+    if not amount.is_finite() or amount < 0:
+        raise BadInput(f"{name} is {digits}, not a number of at least 0")
+    return amount
+
+
+RETAIL_SOURCE = "azure-retail-prices"
+
+# Low priority is an older product of Azure Batch; an expired meter is no longer billed.
+_OTHER_METERS = ("low priority", "expired")
+# Products with the same size names at other prices: a retired platform service, and dedicated hosts.
+_OTHER_PRODUCTS = ("cloudservices", "dedicatedhost")
+
+
+@dataclass(frozen=True, slots=True)
+class RetailPrice:
+    """The price of a market from `start`, until `end` if an end is announced."""
+
+    market: Market
+    spot: bool
+    start: int
+    end: int | None
+    price: int
+
+    def in_force(self, at: int) -> bool:
+        """Whether the price applies at a time. An announced end is a date, and includes that day."""
+        return self.start <= at and (self.end is None or at < self.end + DAY)
+
+
+def read_price(item: ApiRecord) -> RetailPrice | None:
+    """The hourly price of a machine in an item of the price list; `None` for other products.
+
+    `isPrimaryMeterRegion` is not used: many sizes have only meters that are billed under another region's name.
+    """
+    if (text(item, "type"), text(item, "unitOfMeasure"), text(item, "currencyCode")) != (
+        "Consumption",
+        "1 Hour",
+        "USD",
+    ):
+        return None
+    meter = f"{text(item, 'skuName')}/{text(item, 'meterName')}".lower()
+    product = text(item, "productName").lower().replace(" ", "")
+    if any(other in meter for other in _OTHER_METERS) or any(other in product for other in _OTHER_PRODUCTS):
+        return None
+    if not item.get("armSkuName") or item.get("tierMinimumUnits") not in (None, 0) or _is_placeholder(item):
+        return None
+    end = item.get("effectiveEndDate")
+    return RetailPrice(
+        Market.of(
+            "azure",
+            text(item, "armRegionName"),
+            None,
+            spelled(text(item, "armSkuName")),
+            "windows" if "windows" in product else LINUX,
+        ),
+        "spot" in meter,
+        parse_time(text(item, "effectiveStartDate")),
+        None if end is None else parse_time(text(item, "effectiveEndDate")),
+        parse_usd(number(item, "retailPrice")),
+    )
+
+
+def _is_placeholder(item: ApiRecord) -> bool:
+    """Whether the price is 0, which marks a meter that is not sold (yet); this is neither a price nor an error."""
+    try:
+        return Decimal(number(item, "retailPrice")) == 0
+    except InvalidOperation:
+        return False
+
+
+@dataclass
+class PriceSheet:
+    """The prices of one region, read page by page."""
+
+    request: FetchRequest
+    _seen: dict[tuple[Market, bool, int], RetailPrice] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def read(self, item: ApiRecord) -> RetailPrice | None:
+        """The price in an item; raises `BadInput` if it contradicts an earlier item."""
+        price = read_price(item)
+        if price is None:
+            return None
+        first = self._seen.setdefault((price.market, price.spot, price.start), price)
+        if first.price != price.price:
+            raise BadInput(
+                f"{price.market} costs both {format_usd(first.price)} and {format_usd(price.price)} USD per hour"
+                f" from {format_time(price.start)}"
+            )
+        return price
+
+    def rows_of(self, page: Iterable[RetailPrice]) -> FetchedRows:
+        """The rows of a page's prices that have taken effect; announced prices are not history yet."""
+        requested = [price for price in page if self._is_requested(price)]
+        return FetchedRows(
+            prices=PriceBatch.of(PriceEvent(p.market, p.start, p.price) for p in requested if p.spot),
+            on_demand=tuple(_on_demand(price) for price in requested if not price.spot),
+        )
+
+    def in_force(self) -> FetchedRows:
+        """No prices: only that each spot market was watched from its first listed price to the end of the request."""
+        at = self.request.until
+        newest: dict[Market, RetailPrice] = {}
+        since: dict[Market, int] = {}
+        for price in sorted(self._seen.values(), key=lambda price: price.start):
+            if price.spot and self._is_requested(price):
+                newest[price.market] = price
+                since.setdefault(price.market, price.start)
+        return FetchedRows(
+            watched={p.market: WatchRecord((Span(since[p.market], at),)) for p in newest.values() if p.in_force(at)}
+        )
+
+    def _is_requested(self, price: RetailPrice) -> bool:
+        return price.start <= self.request.until and self.request.wants_type(price.market.instance_type)
+
+
+def _on_demand(price: RetailPrice) -> OnDemandPrice:
+    market = price.market
+    return OnDemandPrice(
+        market.cloud, market.region, market.instance_type, market.os, price.start, price.price, RETAIL_SOURCE
+    )
+
+
+GRAPH_SOURCE = "azure-resource-graph"
+HISTORY = 90 * DAY
+"""How far back the table's prices go."""
+
+_PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
+_EVICTIONS = "microsoft.compute/skuspotevictionrate/location"
+_BAND = re.compile(r"(\d+)(?:-(\d+)|\+)")
+
+
+def price_history_query(region: str) -> str:
+    """All prices of a region's spot markets in the last 90 days, one row per size and operating system."""
+    return _rows(_PRICES, region, "osType = tostring(properties.osType), spotPrices = properties.spotPrices")
+
+
+def eviction_rates_query(region: str) -> str:
+    """The eviction rate of each size in a region over the last four weeks."""
+    return _rows(_EVICTIONS, region, "evictionRate = tostring(properties.evictionRate)")
+
+
+def regions_query() -> str:
+    """The regions that have spot markets."""
+    return f"SpotResources | where type =~ '{_EVICTIONS}' | distinct location | order by location asc"
+
+
+def _rows(kind: str, region: str, columns: str) -> str:
+    # Without a total order, which only `id` gives, paging repeats and loses rows.
+    return (
+        f"SpotResources | where type =~ '{kind}' | where location =~ '{region}'"
+        f" | project id, location, skuName = tostring(sku.name), {columns} | order by id asc"
+    )
+
+
+class PricePoint(NamedTuple):
+    """A price and when it took effect."""
+
+    time: int
+    price: int
+
+
+def read_market(row: ApiRecord) -> Market:
+    """The market of a row of price history."""
+    return Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")), text(row, "osType"))
+
+
+def read_history(row: ApiRecord) -> tuple[Market, list[Any]]:
+    """A row of price history: its market, and the entries that `read_point` reads."""
+    return read_market(row), listed(row, "spotPrices")
+
+
+def read_point(entry: ApiRecord) -> PricePoint:
+    """One entry of a market's `spotPrices`."""
+    return PricePoint(parse_time(text(entry, "effectiveDate")), parse_usd(number(entry, "priceUSD")))
+
+
+def events_between(market: Market, points: Iterable[PricePoint], start: int, until: int) -> list[PriceEvent]:
+    """A market's price changes from `start` to `until`.
+
+    They begin with the change that set the price in force at `start`, at its own, earlier time.
+    """
+    known = sorted(point for point in points if point.time <= until)
+    if not known:
+        return []
+    before = sum(point.time <= start for point in known)
+    kept = known[max(before - 1, 0) :]
+    return [PriceEvent(market, *point) for point in kept]
+
+
+def read_eviction_rate(row: ApiRecord, as_of: int) -> Interruption:
+    """The eviction rate of a row: a band such as `5-10` or `20+`, in percent of machines per hour.
+
+    Azure publishes it per size, not per operating system; it is stored for the Linux market.
+    """
+    market = Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")))
+    band = text(row, "evictionRate")
+    matched = _BAND.fullmatch(band)
+    if not matched:
+        raise BadInput(f"{market}: eviction rate {band!r} is not a band such as 5-10 or 20+")
+    low, high = int(matched[1]), int(matched[2] or 100)
+    return Interruption(market, "eviction-rate", as_of, low / 100, high / 100, GRAPH_SOURCE)

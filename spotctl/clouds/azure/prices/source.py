@@ -15,10 +15,8 @@ from pricing_data.series import WatchRecord
 from pricing_data.sources.base import FetchRequest, FetchTask, Rejects
 from pricing_data.units import Span
 from spotctl.clouds.azure.cloud import AzureSettings
-from spotctl.clouds.azure.prices import spot
-from spotctl.clouds.azure.prices.offers import PriceSheet
-from spotctl.clouds.azure.prices.records import named, text
-from spotctl.clouds.azure.prices.sizes import read_type
+from spotctl.clouds.azure.prices import records
+from spotctl.clouds.azure.prices.records import PriceSheet, named, read_type, text
 from spotctl.clouds.errors import ApiCall
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ class AzureSource:
         """The regions with spot markets; where the account may not list them, those of the price list."""
         call = ApiCall("Azure regions", _READ_GRAPH)
         try:
-            pages = list(session.rows(call, spot.regions_query()))
+            pages = list(session.rows(call, records.regions_query()))
         except CloudError:
             pages = []
         rejects = Rejects(call.what)
@@ -131,18 +129,18 @@ def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> 
     begin = request.start_of(history)
     if begin >= request.until:
         return
-    start = max(begin, request.until - spot.HISTORY)
+    start = max(begin, request.until - records.HISTORY)
     call = ApiCall(f"Azure spot price history of {region}", _READ_GRAPH)
     rejects = Rejects(call.what)
     is_empty = True
-    for page in session.rows(call, spot.price_history_query(region)):
+    for page in session.rows(call, records.price_history_query(region)):
         events = []
         watched: dict[Market, WatchRecord] = {}
-        for market, entries in rejects.good(spot.read_history, page, named):
+        for market, entries in rejects.good(records.read_history, page, named):
             is_empty = False
-            points = rejects.good(spot.read_point, entries, named)
+            points = rejects.good(records.read_point, entries, named)
             if request.wants_type(market.instance_type):
-                changes = spot.events_between(market, points, start, request.until)
+                changes = records.events_between(market, points, start, request.until)
                 events += changes
                 watched.update((e.market, WatchRecord((Span(e.time, request.until),))) for e in changes[:1])
         yield FetchedRows(prices=PriceBatch.of(events), watched=watched)
@@ -155,7 +153,7 @@ def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> 
 def _eviction_rates(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
     call = ApiCall(f"Azure eviction rates of {region}", _READ_GRAPH)
     rejects = Rejects(call.what)
-    for page in session.rows(call, spot.eviction_rates_query(region)):
-        rates = rejects.good(lambda row: spot.read_eviction_rate(row, request.until), page, named)
+    for page in session.rows(call, records.eviction_rates_query(region)):
+        rates = rejects.good(lambda row: records.read_eviction_rate(row, request.until), page, named)
         yield FetchedRows(interruptions=tuple(rate for rate in rates if request.wants_type(rate.market.instance_type)))
     rejects.report()

@@ -5,7 +5,7 @@ from typing import Any
 
 from pricing_data.errors import RequestRejected, UnknownResource
 from spotctl.clouds.errors import ApiCall
-from spotctl.clouds.gcp.prices.history import Unsupported
+from spotctl.clouds.gcp.prices.records import Unsupported
 from spotctl.clouds.gcp.session import GcpSession, checked_name
 
 _COMPUTE_SERVICE = "services/6F81-5844-456A"

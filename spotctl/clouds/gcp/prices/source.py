@@ -17,9 +17,21 @@ from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span
 from spotctl.clouds.gcp.cloud import GcpSettings
-from spotctl.clouds.gcp.prices.history import Unsupported, interruptions, market_of, price_history
-from spotctl.clouds.gcp.prices.machines import CLOUD, GcpMachine, known_machine, machine_of
-from spotctl.clouds.gcp.prices.skus import SOURCE, Rates, quotes, rates_of, recipe
+from spotctl.clouds.gcp.prices.records import (
+    CLOUD,
+    SOURCE,
+    GcpMachine,
+    Rates,
+    Unsupported,
+    interruptions,
+    known_machine,
+    machine_of,
+    market_of,
+    price_history,
+    quotes,
+    rates_of,
+    recipe,
+)
 
 if TYPE_CHECKING:
     from spotctl.clouds.gcp.session import GcpSession

@@ -10,7 +10,7 @@ import pytest
 from pricing_data.catalog import InstanceType, MachineTraits
 from pricing_data.units import parse_time
 from spotctl.clouds.azure.machine_types import obstacle, traits_of
-from spotctl.clouds.azure.prices.sizes import read_type
+from spotctl.clouds.azure.prices.records import read_type
 
 
 def test_names_say_what_azure_says(shared_data: Path) -> None:

@@ -13,7 +13,7 @@ from pricing_data.errors import AccessDenied, BadInput, IncompleteAnswer, NoAnsw
 from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
-from spotctl.clouds.aws.prices.advisor import band_of, bands_of
+from spotctl.clouds.aws.prices.records import band_of, bands_of
 from tests.servers.aws import ADVISOR_PATH, AwsFault, AwsWorld, ec2_error, running_aws
 from tests.servers.loopback import Fault, Reply
 from tests.servers.pulling import Pulled

@@ -15,9 +15,16 @@ from pricing_data.market import Market
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, parse_time
 from spotctl.clouds.azure.machine_types import accelerator_of, spelled
-from spotctl.clouds.azure.prices.offers import PriceSheet, read_price
-from spotctl.clouds.azure.prices.sizes import read_type
-from spotctl.clouds.azure.prices.spot import PricePoint, events_between, read_eviction_rate, read_market, read_point
+from spotctl.clouds.azure.prices.records import (
+    PricePoint,
+    PriceSheet,
+    events_between,
+    read_eviction_rate,
+    read_market,
+    read_point,
+    read_price,
+    read_type,
+)
 from tests.servers.azure import Row, retail_item, sku
 
 NOW = parse_time("2026-03-15T12:00:00Z")

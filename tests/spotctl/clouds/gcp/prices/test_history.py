@@ -16,7 +16,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.sources.base import Rejects
 from pricing_data.units import HOUR, LATEST, SECOND, Span, format_time, parse_time
-from spotctl.clouds.gcp.prices.history import SOURCE, interruptions, market_of, price_history
+from spotctl.clouds.gcp.prices.records import HISTORY_SOURCE, interruptions, market_of, price_history
 from tests.servers.gcp import history, interval, preempted, priced
 from tests.servers.pulling import observed_events
 
@@ -112,8 +112,8 @@ def test_preemption_rates_are_those_of_complete_days() -> None:
     window = Span(at("09-02T07:00:00"), at("09-04T12:00:00"))
     rates = interruptions(MARKET, history(REGION, TYPE, preemptions=days), window, rejects)
     assert rates == (
-        Interruption(MARKET, "preemption-rate", at("09-03T07:00:00"), 0.2, 0.2, SOURCE),
-        Interruption(MARKET, "preemption-rate", at("09-04T07:00:00"), 0.3, 0.3, SOURCE),
+        Interruption(MARKET, "preemption-rate", at("09-03T07:00:00"), 0.2, 0.2, HISTORY_SOURCE),
+        Interruption(MARKET, "preemption-rate", at("09-04T07:00:00"), 0.3, 0.3, HISTORY_SOURCE),
     )
     assert rejects.count == 0
 

@@ -9,7 +9,7 @@ from pricing_data.catalog import InstanceType, MachineTraits
 from pricing_data.errors import BadInput
 from pricing_data.units import parse_time
 from spotctl.clouds.gcp.machine_types import obstacle, traits_of
-from spotctl.clouds.gcp.prices.machines import GcpMachine, machine_of
+from spotctl.clouds.gcp.prices.records import GcpMachine, machine_of
 from tests.servers.gcp import machine
 
 

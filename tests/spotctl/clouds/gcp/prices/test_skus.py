@@ -12,8 +12,17 @@ from hypothesis import given, strategies as st
 from pricing_data.errors import UnknownPrice
 from pricing_data.sources.base import Rejects
 from pricing_data.units import to_micros
-from spotctl.clouds.gcp.prices.machines import GcpMachine
-from spotctl.clouds.gcp.prices.skus import PricePart, Quote, Rates, compose, part_of, quotes, rates_of, recipe
+from spotctl.clouds.gcp.prices.records import (
+    GcpMachine,
+    PricePart,
+    Quote,
+    Rates,
+    compose,
+    part_of,
+    quotes,
+    rates_of,
+    recipe,
+)
 from tests.servers.gcp import sku
 
 REGION = "us-central1"

@@ -1,21 +1,114 @@
-"""Machine prices computed from the price list's rates per vCPU, GiB, GPU and local SSD. Pure.
-
-The price list has no field for a machine series: only a SKU's description says what it prices, for example
-`Spot Preemptible N2 Instance Core running in Americas`. The whole description must match: similar ones (custom
-machines, sole tenancy, commitments, reservations, Dynamic Workload Scheduler) have other prices.
-"""
+"""Parsers of Google's records: machine types with the components of their prices, SKUs and capacity history. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
-from pricing_data.errors import BadInput, UnknownPrice
+from pricing_data.availability import Interruption
+from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
+from pricing_data.errors import BadInput, CloudError, UnknownPrice
+from pricing_data.fetched_rows import PriceEvent
+from pricing_data.market import NO_ZONE, Market
+from pricing_data.series import WatchRecord, union
 from pricing_data.sources.base import Rejects
-from pricing_data.units import to_micros
-from spotctl.clouds.gcp.prices.machines import GcpMachine
-from spotctl.clouds.gcp.prices.money import usd_nanos
+from pricing_data.units import LATEST, MAX_USD_PER_HOUR, NANOS_PER_DOLLAR, Span, parse_time, to_micros
+from spotctl.clouds.gcp.machine_types import API_NAMES, gpu_name
+
+CLOUD = "gcp"
+
+_OTHER_CARDS = {"a3-megagpu-8g": "nvidia-h100-mega-80gb"}
+# The local SSDs that come with a machine.
+_BUNDLED_SSDS = {
+    **{f"a2-ultragpu-{count}g": count for count in (1, 2, 4, 8)},
+    **{f"a3-highgpu-{count}g": 2 * count for count in (1, 2, 4, 8)},
+    "a3-megagpu-8g": 16, "a3-ultragpu-8g": 32,
+}  # fmt: skip
+# These have a fraction of one GPU, which the API counts as a whole one.
+_GPU_SHARES = {"g4-standard-6": "1/8", "g4-standard-12": "1/4", "g4-standard-24": "1/2"}
+
+
+_SSD_GB = 375
+_ARCHITECTURES = {"X86_64": X86, "ARM64": ARM}
+_RETIRED = ("OBSOLETE", "DELETED")
+
+
+@dataclass(frozen=True, slots=True)
+class GcpMachine:
+    """A machine type. `gpu` is the API's name (`nvidia-tesla-a100`); `ssds` counts only bundled local SSDs. `retires`
+    is since when it cannot be rented any more."""
+
+    name: str
+    vcpus: int
+    memory_mib: int
+    gpu: str | None = None
+    gpus: int = 0
+    ssds: int = 0
+    architecture: str | None = None
+    retires: int | None = None
+
+    @property
+    def instance_type(self) -> InstanceType:
+        accelerator = gpu_name(self.gpu, _GPU_SHARES.get(self.name)) if self.gpu else None
+        traits = MachineTraits(self.architecture, local_disk_gb=self.ssds * _SSD_GB or None, retires=self.retires)
+        memory = self.memory_mib / 1024
+        return InstanceType(CLOUD, self.name, self.vcpus, memory, accelerator, self.gpus, traits=traits)
+
+
+def known_machine(known: InstanceType) -> GcpMachine:
+    """A machine type from the catalog; one with a GPU of an unknown name will have no price."""
+    usual = API_NAMES.get(known.accelerator, known.accelerator) if known.accelerator else None
+    gpu = _OTHER_CARDS.get(known.name, usual)
+    ssds = _BUNDLED_SSDS.get(known.name, 0)
+    return GcpMachine(known.name, known.vcpus, round(known.memory_gib * 1024), gpu, known.accelerators, ssds)
+
+
+def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages are not annotated
+    """The machine type that a record of the API describes."""
+    first = record.accelerators[0] if record.accelerators else None
+    machine = GcpMachine(
+        name=record.name,
+        vcpus=record.guest_cpus,
+        memory_mib=record.memory_mb,
+        gpu=first.guest_accelerator_type if first else None,
+        gpus=first.guest_accelerator_count if first else 0,
+        ssds=record.bundled_local_ssds.partition_count,
+        architecture=_ARCHITECTURES.get(record.architecture),
+        retires=_retirement(record.deprecated),
+    )
+    # Reject here, where the record can be named and left out, what the catalog or a market name would reject later.
+    Market(CLOUD, "any", NO_ZONE, machine.name)
+    if machine.instance_type.accelerators < 0:
+        raise BadInput(f"machine type {machine.name} has {machine.gpus} accelerators")
+    return machine
+
+
+def _retirement(status: Any) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
+    """Since when a type cannot be rented any more; 0 if Google gives no date. A deprecated type can still be rented."""
+    if status.state not in _RETIRED:
+        return None
+    dates = (date for date in (status.obsolete, status.deleted) if date)
+    return min(map(parse_time, dates), default=0)
+
+
+def usd_nanos(units: int, nanos: int, currency: str) -> int:
+    """An amount of money in nano-dollars.
+
+    >>> usd_nanos(1, 441435835, "USD")
+    1441435835
+    """
+    total = units * NANOS_PER_DOLLAR + nanos
+    if currency != "USD":
+        raise BadInput(f"the price is in {currency or 'no currency'}, not in USD")
+    if not 0 < total <= MAX_USD_PER_HOUR * NANOS_PER_DOLLAR:
+        raise BadInput(
+            f"the price of {units} dollars and {nanos} nanos is not above 0 and at most {MAX_USD_PER_HOUR} dollars"
+        )
+    return total
+
 
 Sku = Any
 """google.cloud.billing_v1.Sku, which carries no annotations."""
@@ -227,3 +320,85 @@ def _rate(sku: Sku, resource: PricedResource) -> UnitRate:
     nanos = usd_nanos(money.units, money.nanos, money.currency_code)
     as_of = to_micros(newest.effective_time)
     return UnitRate(Fraction(nanos, _HOURS[expression.usage_unit]), as_of)
+
+
+# The SDK's messages carry no annotations. These names follow google.cloud.compute_v1.
+CapacityHistoryResponse = Any
+CapacityHistoryResponsePreemptionRecord = Any
+CapacityHistoryResponsePriceRecord = Any
+Interval = Any
+
+HISTORY_SOURCE = "gcp capacity history"
+
+
+class Unsupported(CloudError):
+    """The API keeps no history of this machine type; repeating the call changes nothing."""
+
+
+class PriceInterval(NamedTuple):
+    """A price (nano-dollars per hour) in force from `start` until just before `end`."""
+
+    start: int
+    end: int
+    price: int
+
+
+def market_of(answer: CapacityHistoryResponse, region: str, machine_type: str) -> Market:
+    """The market of an answer: a zone if its location names one, else the whole region."""
+    place = answer.location.rsplit("/", 1)[-1]
+    named = answer.machine_type.rsplit("/", 1)[-1]
+    if named not in ("", machine_type):
+        raise BadInput(f"requested {machine_type} in {region}, but the answer is about {named}")
+    if place.startswith(f"{region}-"):
+        return Market(CLOUD, region, place, machine_type)
+    if place not in ("", region):
+        raise BadInput(f"requested {machine_type} in {region}, but the answer is about {answer.location}")
+    return Market(CLOUD, region, NO_ZONE, machine_type)
+
+
+def price_history(
+    market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects
+) -> tuple[list[PriceEvent], WatchRecord]:
+    """The prices in force during a window, and when they are known to have been."""
+    intervals = list(_in_window(rejects.good(_price_interval, answer.price_history, lambda _: market), window))
+    watched = WatchRecord(union(Span(part.start, min(part.end, window.end)) for part in intervals))
+    return [PriceEvent(market, part.start, part.price) for part in intervals], watched
+
+
+def interruptions(
+    market: Market, answer: CapacityHistoryResponse, window: Span, rejects: Rejects
+) -> tuple[Interruption, ...]:
+    """The preemption rates of the days that ended within a window; the rate of an unfinished day still changes."""
+    rates = rejects.good(partial(_interruption, market), answer.preemption_history, lambda _: market)
+    return tuple(rate for rate in rates if window.start < rate.as_of <= window.end)
+
+
+def _in_window(intervals: Iterable[PriceInterval], window: Span) -> Iterator[PriceInterval]:
+    """The intervals that reach into a window, each ending where the next one starts."""
+    ordered = sorted(intervals)
+    for current, following in zip_longest(ordered, ordered[1:]):
+        end = min(current.end, following.start if following else LATEST)
+        if end > max(window.start, current.start) and current.start <= window.end:
+            yield current._replace(end=end)
+
+
+def _price_interval(record: CapacityHistoryResponsePriceRecord) -> PriceInterval:
+    start, end = _bounds(record.interval)
+    money = record.list_price
+    return PriceInterval(start, end or LATEST, usd_nanos(money.units, money.nanos, money.currency_code))
+
+
+def _interruption(market: Market, record: CapacityHistoryResponsePreemptionRecord) -> Interruption:
+    _, end = _bounds(record.interval)
+    if not end or "preemption_rate" not in record:
+        raise BadInput(f"the preemptions from {record.interval.start_time} have no end or no rate")
+    rate = record.preemption_rate
+    return Interruption(market, "preemption-rate", end, rate, rate, HISTORY_SOURCE)
+
+
+def _bounds(interval: Interval) -> tuple[int, int | None]:
+    start = parse_time(interval.start_time)
+    end = parse_time(interval.end_time) if interval.end_time else None
+    if end is not None and end <= start:
+        raise BadInput(f"an interval ends at {interval.end_time}, before its start {interval.start_time}")
+    return start, end
