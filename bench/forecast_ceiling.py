@@ -15,7 +15,7 @@ import numpy as np
 from bench.forecast_worlds import World, shipped
 from bidbrain.arrays import Floats
 from bidbrain.eviction import boosting
-from bidbrain.eviction.panel import PricePath
+from bidbrain.eviction.conditional import PricePath
 from bidbrain.forecast.forecast import pinball
 from bidbrain.forecast.values import HIGH, LOW, ForecastJob
 from bidbrain.forecast.windows import play

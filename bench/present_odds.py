@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from bench.forecast_worlds import imported
+from bidbrain.eviction.conditional import PricePath
 from bidbrain.eviction.crossing import BidAbove, CrossingHistory, FixedBid
 from bidbrain.eviction.estimate import MEMORY, price_outlook
-from bidbrain.eviction.panel import PricePath
 from pricing_data.library import Library, Selection
 from pricing_data.series import PriceSeries
 from pricing_data.store.store import PriceStore

@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.regions import ALL_ZONES, published_windows, random_windows
 from bidbrain.arrays import Floats
-from bidbrain.lab.regions.decided import DecidedRegions
+from bidbrain.lab.regions.policies import DecidedRegions
 from bidbrain.lab.regions.replay import Field, Whereabouts, Window
 from pricing_data.units import HOUR
 

@@ -8,6 +8,7 @@ nano-dollar-seconds: nano-dollars per hour times billed seconds. `usd` rounds th
 from bidbrain.billing.bill import Bill, Charge, End, ImpossibleLife, Life, Prices
 from bidbrain.billing.rules import (
     BillingRule,
+    CloudTerms,
     Dues,
     FullMinutes,
     HourlyRefund,
@@ -15,9 +16,13 @@ from bidbrain.billing.rules import (
     SampledSurvival,
     Survival,
     UnknownBillingRule,
+    billing_rule,
+    billing_rules,
     expected_seconds,
+    highest_price,
+    rule_of_cloud,
+    terms_of,
 )
-from bidbrain.billing.terms import CloudTerms, billing_rule, billing_rules, highest_price, rule_of_cloud, terms_of
 from pricing_data.units import usd
 
 __all__ = [

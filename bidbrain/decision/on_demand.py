@@ -29,8 +29,7 @@ from bidbrain.strategies.base import (
     Strategy,
     described,
 )
-from bidbrain.strategies.standard import AlwaysOnDemand, Standard
-from bidbrain.strategies.tierml import TierMl
+from bidbrain.strategies.standard import AlwaysOnDemand, Standard, TierMl
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR

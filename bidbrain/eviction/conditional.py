@@ -3,21 +3,30 @@
 Boosted trees turn rows of the past into a predictor of rows; they were chosen in a walk-forward comparison
 (docs/decisions/0003-eviction-estimates.md). The predictor is used only if, fitted to the first three quarters of the
 history, it predicts the last quarter better than both plain shares do, the market's own and the pooled one.
+
+A `CrossingPanel` has markets, each with its bid, as the rows that such a model is fitted to and predicts. A row is a
+start, a market and a moment, with only what was known then: the present state of the market (`PricePath.features`) and
+how recent starts ended, in this market and in all markets, over several spans. The outcome of a start is known one
+window later; a start whose window was not observed as a whole has none, and does not count.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bidbrain.arrays import Bools, Floats
 from bidbrain.eviction import boosting
-from bidbrain.eviction.panel import CrossingPanel, PanelRows
-from pricing_data.series import Ints
-from pricing_data.units import DAY, HOUR
+from bidbrain.eviction.crossing import Bid, range_extremes
+from pricing_data.series import Ints, PriceSeries, is_whole, observed_until
+from pricing_data.units import DAY, HOUR, MINUTE
 
-Predictor = Callable[[PanelRows], Floats]
+Predictor = Callable[["PanelRows"], Floats]
 CrossingMethod = Literal["present", "own share", "pooled share"]
 
 
@@ -124,3 +133,253 @@ def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:
     missed = np.bincount(block, predicted - rows.crossed)
     expected = float(np.sum(predicted * (1 - predicted)))
     return max(least, float(np.sum(missed**2)) / expected) if expected > 0 else least
+
+
+_LOOKBACKS = (HOUR, 6 * HOUR, DAY, 7 * DAY)
+# Floor of the volatility that distances are divided by; a hundredth of a percent per hour counts as still.
+_STILL = 1e-4
+_CLIP = 3.0
+
+FEATURES = (
+    *("rise needed", "rise needed / travel of 24 h"),
+    *("limit over high of 1 h", "limit over high of 6 h", "limit over high of 24 h", "limit over high of 7 d"),
+    *("moves in 1 h", "moves in 6 h", "moves in 24 h", "travel in 1 h", "travel in 24 h"),
+    *("price over low of 1 h", "price over low of 24 h", "price over low of 7 d"),
+    *("place in range of 24 h", "place in range of 7 d", "price over mean of 24 h", "price over mean of 7 d"),
+    *("time since last move", "direction of last move", "hour of day, sine", "hour of day, cosine", "price"),
+)
+"""The columns of `PricePath.features`."""
+
+
+class PricePath:
+    """Range extremes, counts and sums over a series. Moments lie within its span; later events are never read.
+
+    Means and rates are over observed time; what prices did in a hole is unknown.
+    """
+
+    def __init__(self, series: PriceSeries) -> None:
+        self.series = series
+        self._high = range_extremes(series.prices, series.prices.size, np.maximum)
+        self._low = range_extremes(series.prices, series.prices.size, np.minimum)
+        steps = np.diff(series.prices, prepend=series.prices[0])
+        self._moves = np.cumsum(steps != 0)
+        self._travel = np.cumsum(np.abs(steps) / 1e9)
+        self._last_move = np.maximum.accumulate(np.where(steps != 0, np.arange(steps.size), 0))
+        self._direction = np.sign(steps)[self._last_move]
+
+    def index_at(self, times: Ints) -> Ints:
+        """The last event at or before each moment."""
+        return np.searchsorted(self.series.times, times, side="right") - 1
+
+    def highest_after(self, times: Ints, window: int) -> Ints:
+        """The highest price of events in (t, t + window]; 0, which evicts no bid, without any."""
+        begin, end = self.index_at(times) + 1, self.index_at(times + window) + 1
+        highest = np.zeros(times.size, dtype=np.int64)
+        some = end > begin
+        highest[some] = _query(self._high, begin[some], end[some], np.maximum)
+        return highest
+
+    def features(self, times: Ints, limits: Ints) -> Floats:
+        """Features of a moment and a bid, in the order of `FEATURES`; logarithms where ratios matter."""
+        at = self.index_at(times)
+        price = self.series.prices[at].astype(np.float64)
+        begin = {span: self.index_at(np.maximum(times - span, self.series.first)) for span in _LOOKBACKS}
+        log_high = {span: np.log(_query(self._high, i, at + 1, np.maximum)) for span, i in begin.items()}
+        low = {span: _query(self._low, i, at + 1, np.minimum) for span, i in begin.items()}
+        hours = {span: np.clip(self._observed(times, span), HOUR, span) / HOUR for span in _LOOKBACKS}
+        travel = {
+            span: np.log((self._travel[at] - self._travel[i]) * 1e9 / (price * hours[span]) + _STILL)
+            for span, i in begin.items()
+        }
+        needed = np.log(np.maximum(limits / price - 1, _STILL / 10))
+        day = 2 * np.pi * (times % DAY) / DAY
+        columns = [
+            needed,
+            needed - travel[DAY],
+            *(np.clip(np.log(limits) - log_high[span], -_CLIP, _CLIP) for span in _LOOKBACKS),
+            *(np.log1p((self._moves[at] - self._moves[begin[s]]) / hours[s]) for s in _LOOKBACKS[:3]),
+            *(travel[HOUR], travel[DAY]),
+            *(np.log(price / low[span]) for span in (HOUR, DAY, 7 * DAY)),
+            *(_place(price, low[span], np.exp(log_high[span])) for span in (DAY, 7 * DAY)),
+            *(np.log(price) - self._mean_log(times, at, span) for span in (DAY, 7 * DAY)),
+            np.log1p((times - self.series.times[self._last_move[at]]) / MINUTE),
+            *(self._direction[at], np.sin(day), np.cos(day), np.log(price)),
+        ]
+        return np.stack(columns, axis=1)
+
+    def _until(self, times: Ints) -> Ints:
+        """The observed time before each moment, from anywhere."""
+        watched = self.series.watched
+        return times if watched is None else observed_until(times, watched)
+
+    def _observed(self, times: Ints, span: int) -> Ints:
+        """The observed time in the span before each moment."""
+        return self._until(times) - self._until(np.maximum(times - span, self.series.first))
+
+    @cached_property
+    def _log_integral(self) -> Floats:
+        spent = self.series.held / HOUR
+        return np.concatenate(([0.0], np.cumsum(np.log(self.series.prices[:-1]) * spent)))
+
+    def _mean_log(self, times: Ints, at: Ints, span: int) -> Floats:
+        """The time-weighted mean logarithm of the price over the span before each moment."""
+        since = np.maximum(times - span, self.series.first)
+        first = self.index_at(since)
+        observed = self._observed(times, span)
+        spent = np.maximum(observed, 1) / HOUR
+        total = self._log_integral_to(times, at) - self._log_integral_to(since, first)
+        mean: Floats = np.where(observed > 0, total / spent, np.log(self.series.prices[at]))
+        return mean
+
+    def _log_integral_to(self, times: Ints, at: Ints) -> Floats:
+        rest = np.log(self.series.prices[at]) * ((self._until(times) - self._until(self.series.times[at])) / HOUR)
+        integral: Floats = self._log_integral[at] + rest
+        return integral
+
+
+def _place(price: Floats, low: Ints, high: Floats) -> Floats:
+    """Position of a price between a low (0) and a high (1); 0.5 in an empty range."""
+    place: Floats = np.where(high > low, (price - low) / np.maximum(high - low, 1.0), 0.5)
+    return place
+
+
+def _query(table: Ints, begin: Ints, end: Ints, of: np.ufunc) -> Ints:
+    """The extreme of values[begin:end], at least one value each, from two overlapping powers of two."""
+    level = np.frexp(end - begin)[1] - 1
+    answer: Ints = of(table[level, begin], table[level, end - (1 << level)])
+    return answer
+
+
+_SPANS = (3 * HOUR, 12 * HOUR, 2 * DAY, 14 * DAY)
+_STARTS_PER_WINDOW = 6
+_FINEST, _COARSEST = 2 * MINUTE, 30 * MINUTE
+# A market's own share over n windows has weight n against this many windows of the pooled share.
+_SHRINKAGE_WINDOWS = (2.0, 2.0, 4.0, 8.0)
+# Keeps log-odds finite: a share of 0 among thousands of starts is not a probability of 0.
+_SOFTENING = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class PanelRows:
+    """Starts in one or more markets: the features known at each (a row of `data`), and whether the bid was crossed."""
+
+    market: NDArray[np.intp]
+    times: Ints
+    data: Floats
+    crossed: Bools
+
+    def __len__(self) -> int:
+        return int(self.times.size)
+
+
+class CrossingPanel:
+    """Markets with their bids, over one window length."""
+
+    def __init__(self, markets: Sequence[tuple[PriceSeries, Bid]], window: int) -> None:
+        self.window = window
+        self.step = min(max(window // _STARTS_PER_WINDOW, _FINEST), _COARSEST)
+        self.bids = [bid for _, bid in markets]
+        self.paths = [PricePath(series) for series, _ in markets]
+        starts = [self._starts_of(path, bid) for path, bid in zip(self.paths, self.bids, strict=True)]
+        self._origin = min(first for first, _, _ in starts)
+        size = max(first + held.size for first, held, _ in starts) - self._origin
+        self._held = np.stack([_running(held, first - self._origin, size) for first, held, _ in starts])
+        self._crossed = np.stack([_running(crossed, first - self._origin, size) for first, _, crossed in starts])
+        self._all_held, self._all_crossed = self._held.sum(axis=0), self._crossed.sum(axis=0)
+
+    @property
+    def starts_per_window(self) -> float:
+        """Number of starts within one window; their windows overlap, so together they carry one independent outcome."""
+        return max(self.window / self.step, 1.0)
+
+    def starts_between(self, begin: int, end: int) -> tuple[NDArray[np.intp], Ints]:
+        """Market and time of all starts in [begin, end] that held their bid and have a known outcome."""
+        low, high = self._before(begin - 1), self._before(end)
+        market, offset = np.nonzero(np.diff(self._held[:, low : high + 1], axis=1))
+        return market, (self._origin + low + offset) * self.step
+
+    def crossed(self, market: NDArray[np.intp], times: Ints) -> Bools:
+        """Whether the bids of starts from `starts_between` were crossed."""
+        place = times // self.step - self._origin
+        happened: Bools = self._crossed[market, place + 1] > self._crossed[market, place]
+        return happened
+
+    def shares(self, until: int) -> tuple[Floats, float]:
+        """Share of crossed starts among those known by a time: per market, and pooled over all markets.
+
+        A market without starts gets the pooled share.
+        """
+        known = self._before(until - self.window)
+        held, crossed = self._held[:, known], self._crossed[:, known]
+        pooled = float(crossed.sum() / max(held.sum(), 1))
+        return np.where(held > 0, crossed / np.maximum(held, 1), pooled), pooled
+
+    def span_known(self, until: int) -> tuple[int, int]:
+        """The first start of the panel, and the last whose outcome is known by a time."""
+        known = self._before(until - self.window)
+        return self._origin * self.step, (self._origin + max(known - 1, 0)) * self.step
+
+    def crossings(self, until: int) -> int:
+        """Number of crossed starts in all markets, of those known by a time."""
+        return int(self._all_crossed[self._before(until - self.window)])
+
+    def windows(self, market: int, until: int) -> float:
+        """Number of non-overlapping windows that a market's known starts span."""
+        return float(self._held[market, self._before(until - self.window)] / self.starts_per_window)
+
+    def rows(self, market: NDArray[np.intp], times: Ints) -> PanelRows:
+        """Features of starts, sorted by market; outcomes are those of the stored series."""
+        order = np.argsort(market, kind="stable")
+        market, times = market[order], times[order]
+        parts, crossed = [np.empty((0, len(FEATURES)))], [np.empty(0, dtype=bool)]
+        for code in np.unique(market):
+            at = times[market == code]
+            path = self.paths[code]
+            limits = self.bids[code].limits(path.series.prices[path.index_at(at)])
+            parts.append(path.features(at, limits))
+            crossed.append(path.highest_after(at, self.window) > limits)
+        data = np.column_stack([np.concatenate(parts), self._past(market, times)])
+        return PanelRows(market, times, data, np.concatenate(crossed))
+
+    def _starts_of(self, path: PricePath, bid: Bid) -> tuple[int, Bools, Bools]:
+        """The number of the first start in a market, at a multiple of the step; which starts from there on held the
+        bid, and which of these were crossed."""
+        first = -(-path.series.first // self.step)
+        times = np.arange(first, (path.series.last - self.window) // self.step + 1, dtype=np.int64) * self.step
+        held_price = path.series.prices[path.index_at(times)]
+        limits = bid.limits(held_price)
+        held = held_price <= limits
+        if path.series.watched is not None:
+            held &= is_whole(times, self.window, path.series.watched)
+        return first, held, held & (path.highest_after(times, self.window) > limits)
+
+    def _before(self, time: int) -> int:
+        """Number of multiples of the step at or before a moment."""
+        return int(np.clip(time // self.step + 1 - self._origin, 0, self._held.shape[1] - 1))
+
+    def _past(self, market: NDArray[np.intp], times: Ints) -> Floats:
+        """Log-odds of recent shares per span: the pooled share, and the market's own shrunk towards it."""
+        # The panel's starts whose outcome is known at each moment.
+        until = np.clip((times - self.window) // self.step + 1 - self._origin, 0, self._held.shape[1] - 1)
+        columns = []
+        for span, windows in zip(_SPANS, _SHRINKAGE_WINDOWS, strict=True):
+            since = np.maximum(until - span // self.step, 0)
+            everybody = self._all_held[until] - self._all_held[since]
+            pooled = (self._all_crossed[until] - self._all_crossed[since]) / np.maximum(everybody, 1)
+            held = self._held[market, until] - self._held[market, since]
+            crossed = self._crossed[market, until] - self._crossed[market, since]
+            weight = windows * self.starts_per_window
+            columns += [_softened_odds(pooled), _softened_odds((crossed + weight * pooled) / (held + weight))]
+        return np.stack(columns, axis=1)
+
+
+def _running(chosen: Bools, before: int, size: int) -> Ints:
+    """How many starts before the n-th multiple of the step are chosen; the first is at the multiple `before`."""
+    counts = np.zeros(size + 1, dtype=np.int64)
+    counts[before + 1 : before + 1 + chosen.size] = chosen
+    return np.cumsum(counts)
+
+
+def _softened_odds(share: Floats) -> Floats:
+    odds: Floats = np.log((share + _SOFTENING) / (1 - share + _SOFTENING))
+    return odds

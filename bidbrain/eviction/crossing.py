@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bidbrain.arrays import Bools, Floats
+from bidbrain.arrays import Floats
 from bidbrain.errors import BidBrainError, TooLittleHistory
 from pricing_data.series import Ints, PriceSeries, is_whole
 from pricing_data.units import HOUR, LATEST, format_usd
@@ -116,7 +116,11 @@ class CrossingHistory:
         lived = (spared * float(self.window) + (length - spared) * until) / length
         classes = np.searchsorted(edges[:-1], self._held, side="right") - 1
         classes[self._held > edges[-1]] = -1
-        return [_mean(lived, length, classes == i) for i in range(edges.size - 1)]
+        means = list[float | None]()
+        for i in range(edges.size - 1):
+            chosen = classes == i
+            means.append(float(np.average(lived[chosen], weights=length[chosen])) if chosen.any() else None)
+        return means
 
     @cached_property
     def _by_rise(self) -> tuple[Ints, Ints]:
@@ -153,10 +157,6 @@ class CrossingHistory:
             starts=starts,
             windows=starts / self.window,
         )
-
-
-def _mean(values: Floats, weights: Ints, chosen: Bools) -> float | None:
-    return float(np.average(values[chosen], weights=weights[chosen])) if chosen.any() else None
 
 
 def _edges(series: PriceSeries, window: int, *events: Ints) -> Ints:

@@ -11,10 +11,9 @@ from math import exp, expm1, hypot, inf, log1p
 import numpy as np
 from scipy.special import betaincinv
 
-from bidbrain.eviction.conditional import fit
+from bidbrain.eviction.conditional import CrossingPanel, fit
 from bidbrain.eviction.crossing import Bid, Crossing, CrossingHistory
 from bidbrain.eviction.hazard import Hazard
-from bidbrain.eviction.panel import CrossingPanel
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 

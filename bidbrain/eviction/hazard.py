@@ -23,7 +23,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import gammaincinv, gammaln
 
-from bidbrain.billing.terms import terms_of
+from bidbrain.billing.rules import terms_of
 from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, by_market, exposure_of_lives
 from pricing_data.availability import AvailabilitySpan, Interruption, Lifetime
 from pricing_data.known_clouds import markets_of

@@ -1,6 +1,6 @@
 """The forecast of a job that begins now: its plays over the past, conditioned on today's prices and calibrated."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, sqrt
@@ -209,23 +209,19 @@ _MATTERS, _SAME = 0.01, 0.005
 _CLEAR = 0.975
 
 
-@dataclass(frozen=True, slots=True)
-class Trials:
-    """Plays of a job by their starts, and the length of the history that they are spread over, in hours."""
-
-    played: dict[int, Played]
-    span: float
-
-    @classmethod
-    def of(cls, market: PastMarket) -> "Trials":
-        """The plays of a job in a market's past."""
-        return cls({played.start: played for played, _ in trials(market)}, market.span / HOUR)
+def beats(new: PastMarket, old: PastMarket) -> bool:
+    """Whether `new` is better than `old` in trials that begin at the same moments of the same past."""
+    mine, theirs = ({played.start: played for played, _ in trials(market)} for market in (new, old))
+    return is_better(mine, theirs, new.span / HOUR)
 
 
-def is_better(new: Trials, old: Trials) -> bool:
-    """Whether `new` is clearly cheaper or clearly faster than `old`, and neither more expensive nor slower."""
-    both = [(new.played[start], old.played[start]) for start in new.played if start in old.played]
-    apart = min(len(both), new.span / max(max(mine.hours, other.hours) for mine, other in both))
+def is_better(new: Mapping[int, Played], old: Mapping[int, Played], span: float) -> bool:
+    """Whether `new` is clearly cheaper or clearly faster than `old`, and neither more expensive nor slower.
+
+    Both are plays by their starts, which are spread over a history of `span` hours.
+    """
+    both = [(new[start], old[start]) for start in new if start in old]
+    apart = min(len(both), span / max(max(mine.hours, other.hours) for mine, other in both))
     if apart < _MIN_APART or any(not mine.finished and other.finished for mine, other in both):
         return False
     usd, most_usd = _change([mine.usd for mine, _ in both], [other.usd for _, other in both], apart)

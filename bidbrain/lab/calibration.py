@@ -13,9 +13,8 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.conditional import CrossingMethod, fit
+from bidbrain.eviction.conditional import CrossingMethod, CrossingPanel, fit
 from bidbrain.eviction.crossing import Bid
-from bidbrain.eviction.panel import CrossingPanel
 from bidbrain.lab.backtest.results import drawn_blocks, ratio_interval
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import DAY, format_time

@@ -28,7 +28,9 @@ from numpy.typing import NDArray
 
 from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import BidBrainError
+from bidbrain.strategies.base import Offer
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpotSpell
+from bidbrain.values import Overheads
 from pricing_data.units import HOUR, MINUTE
 
 # The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
@@ -78,6 +80,13 @@ class DeadlineStrategy:
         self._grid = PlanGrid(steps, steps // 2, terms.delay / self.step, terms.price_ratio, margin)
         self._numbers: dict[tuple[int, ...], int] = {}
         self._plans: NDArray[np.int16] = np.empty((0, 2, 2 * CLASSES, steps + 1), dtype=np.int16)
+
+    @classmethod
+    def of(cls, work: int, on_demand: Offer, spot: float, overheads: Overheads) -> "DeadlineStrategy":
+        """The strategy of a job by its work on machines of the on-demand offer, the price of spot machines for a unit
+        of work (in nano-dollars per hour and nu), and what changing machines costs."""
+        ratio = on_demand.on_demand / on_demand.nu / spot
+        return cls(DeadlineTerms(work, overheads.startup + overheads.eviction, ratio))
 
     def least_slack(self, work_left: float, spell: SpotSpell, *, on_demand: bool) -> float:
         """The slack, in microseconds, from which waiting or a spot machine costs less than an on-demand machine.

@@ -12,8 +12,7 @@ from bidbrain.strategies.lookahead import Lookahead, NextHour
 from bidbrain.strategies.names import MAY_HAVE_ARGUMENT, NAMES, ON_DEMAND
 from bidbrain.strategies.price_capacity import POOLS, PriceCapacity, Prospects
 from bidbrain.strategies.proteus import JobCosts, Odds, Proteus, bid_deltas
-from bidbrain.strategies.standard import AlwaysOnDemand, Standard
-from bidbrain.strategies.tierml import Mttf, TierMl
+from bidbrain.strategies.standard import AlwaysOnDemand, Mttf, Standard, TierMl
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_usd, parse_usd, usd_text

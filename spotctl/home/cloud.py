@@ -3,7 +3,7 @@
 A descriptor stands in the module `cloud` of the cloud's package and holds values. What needs an SDK or takes time to
 import stands in further modules of the package, its parts:
 
-- `terms`: `TERMS`, how the cloud bills spot machines and takes them back (`bidbrain.billing.terms`)
+- `terms`: `TERMS`, how the cloud bills spot machines and takes them back (`bidbrain.billing.rules`)
 - `prices`: `source(settings)`, `NEEDS` and `EFFORTS`, where its prices come from
 - `machine_types`: `shipped()`, `traits_of(name)` and `obstacle(machine)`, what is known of its machine types without an
   account (`pricing_data.catalog`)

@@ -14,7 +14,7 @@ from bidbrain.decision.roaming import Roaming, known_before, regions_of
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.replay.pace import MAX_STARTS, PastJobs
 from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Offer, Rent, Situation, Strategy
-from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
+from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
@@ -157,8 +157,7 @@ def _worth(fleet: Fleet) -> DeadlineStrategy | None:
     rate = fallback.machines * fallback.offer.nu
     work = max(round(fleet.work / rate), 1)
     spot = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
-    ratio = fallback.offer.on_demand / fallback.offer.nu / spot
-    return DeadlineStrategy(DeadlineTerms(work, fleet.overheads.startup + fleet.overheads.eviction, ratio))
+    return DeadlineStrategy.of(work, fallback.offer, spot, fleet.overheads)
 
 
 def _situation(allocated: AllocatedJob, fleet: Fleet, decider: Decider, now: int) -> Situation:

@@ -6,10 +6,9 @@ from math import inf
 from weakref import WeakKeyDictionary
 
 from bidbrain.decision.mixture_strategy import Aim
-from bidbrain.forecast.forecast import Trials, forecast, is_better
-from bidbrain.forecast.live_rules import RareLooks
+from bidbrain.forecast.forecast import beats, forecast
 from bidbrain.forecast.values import Forecast, ForecastJob
-from bidbrain.forecast.windows import PastMarket, clearly_costs_more
+from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.names import DEADLINE
@@ -208,7 +207,7 @@ def better_plan(plan: JobPlan, plan_by: Callable[[ChosenStrategy], JobPlan | Non
     default = plan.decision.strategy.name
     why = f"cheaper or faster than {default}, and no worse, when both play the last weeks"
     rival = None if default == RIVAL else plan_by(ChosenStrategy(RIVAL, why))
-    return plan if rival is None or not is_better(_trials(rival, plan), _trials(plan, plan)) else rival
+    return plan if rival is None or not beats(_past(rival, plan), _past(plan, plan)) else rival
 
 
 def _leaves_the_choice(plan: JobPlan) -> bool:
@@ -221,7 +220,7 @@ def _leaves_the_choice(plan: JobPlan) -> bool:
     )
 
 
-def _trials(plan: JobPlan, first: JobPlan) -> Trials:
-    """The plays of a plan's decision object, for as long as the first plan may take."""
+def _past(plan: JobPlan, first: JobPlan) -> PastMarket:
+    """The past in which a plan's decision object is played, for as long as the first plan may take."""
     job = forecast_job(plan)
-    return Trials.of(PastMarket(replace(job, longest=forecast_job(first).longest), plan.fleet.market_history))
+    return PastMarket(replace(job, longest=forecast_job(first).longest), plan.fleet.market_history)

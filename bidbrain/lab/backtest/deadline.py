@@ -21,7 +21,7 @@ from bidbrain.arrays import Bools, Floats
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.lab.backtest.deadline_optimum import cheapest
+from bidbrain.lab.backtest.bound import cheapest
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay, RecordedSpells
 from bidbrain.replay.run import ReplayedJob

@@ -14,7 +14,7 @@ from bidbrain.billing import Bill, Charge, End, Life, usd
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming, known_before
-from bidbrain.forecast.forecast import Trials, is_better
+from bidbrain.forecast.forecast import beats
 from bidbrain.forecast.values import ForecastJob, KnownPast
 from bidbrain.forecast.windows import PastMarket
 from bidbrain.lab.backtest.bound import UnitPrices, least_cost
@@ -25,7 +25,7 @@ from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob, Run, Tenure, bill_of_machine
 from bidbrain.strategies.base import Rent
-from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
+from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.names import AUTO, DEADLINE, REGIONS, known
 from bidbrain.strategies.registry import RIVAL, BadStrategy, StrategySetup, default_for, set_up
@@ -230,17 +230,17 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
     chosen = {}
     for hours in scenario.hours:
         best, why = usual, f"the default for {scenario.billing.name}"
-        if rival is not usual:
-            mine, theirs = (_trials(scenario, zone, each, hours) for each in (rival, usual))
-            if is_better(mine, theirs):
-                best, why = rival, f"cheaper or faster than {usual.name}, and no worse, in the training span"
+        if rival is not usual and beats(
+            _training_past(scenario, zone, rival, hours), _training_past(scenario, zone, usual, hours)
+        ):
+            best, why = rival, f"cheaper or faster than {usual.name}, and no worse, in the training span"
         notes = filter(None, (f"{hours:g}-hour jobs have {best.name}, {why}", best.note))
         chosen[hours] = replace(best, name=name, note="; ".join(notes))
     return chosen
 
 
-def _trials(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Trials:
-    """Plays of jobs of a length over the training span, as a plan plays its job over the stored history."""
+def _training_past(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> PastMarket:
+    """The training span as the past of jobs of a length, in which a plan would play its job."""
     known, decider, now = inputs_of(scenario, zone), decider_of(scenario, zone, chosen, hours), scenario.train.end
     job = ForecastJob(
         decider=lambda start: decider.later(start - now),
@@ -254,7 +254,7 @@ def _trials(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) 
         reliable=scenario.reliable if chosen.reliable else None,
         recovery=chosen.recovery,
     )
-    return Trials.of(PastMarket(job, KnownPast(now, known.histories, known.hazards)))
+    return PastMarket(job, KnownPast(now, known.histories, known.hazards))
 
 
 def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Decider:
@@ -280,9 +280,7 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
     worth = None
     if deadline is not None and roaming is None:
         spot = min(int(scenario.learned(offer.market).prices[-1]) / offer.nu for offer in offers)
-        delay = scenario.overheads.startup + scenario.overheads.eviction
-        ratio = baseline.offer.on_demand / baseline.offer.nu / spot
-        worth = DeadlineStrategy(DeadlineTerms(round(hours * HOUR), delay, ratio))
+        worth = DeadlineStrategy.of(round(hours * HOUR), baseline.offer, spot, scenario.overheads)
     return Decider(
         offers=offers,
         baseline=baseline,

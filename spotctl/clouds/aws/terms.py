@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bidbrain.billing.rules import FIRST_HOUR_FREE
-from bidbrain.billing.terms import CloudTerms
+from bidbrain.billing.rules import FIRST_HOUR_FREE, CloudTerms
 from pricing_data.units import parse_time
 
 # AWS announced on this day that the price moves smoothly, and that machines are interrupted for capacity.

@@ -6,7 +6,6 @@ and no fixed price, so a machine costs its market's current price. Published fig
 
 from __future__ import annotations
 
-from bidbrain.billing.rules import FullMinutes
-from bidbrain.billing.terms import CloudTerms
+from bidbrain.billing.rules import CloudTerms, FullMinutes
 
 TERMS = CloudTerms(FullMinutes("azure"), any_system=True)

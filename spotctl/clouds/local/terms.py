@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bidbrain.billing.rules import HourlyRefund
-from bidbrain.billing.terms import CloudTerms
+from bidbrain.billing.rules import CloudTerms, HourlyRefund
 
 TERMS = CloudTerms(HourlyRefund(), capacity_since=None)

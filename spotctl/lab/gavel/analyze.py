@@ -81,7 +81,8 @@ def analyze(path: Path, library: Library) -> Analysis:
     """Reads a scenario file and what it names, and computes the figures of chapter 6."""
     file = parsed(path, PriceAnalysisFile)
     jobs = _wanted(job_types(found_at(path, file.throughputs)), file.jobs)
-    catalog = library.catalog.merged(_list_prices(path, file)).merged(Catalog(types=_machines(file.machines)))
+    lists = tuple(price for rows in _fetched_rows(path, file.on_demand) for price in rows.on_demand)
+    catalog = library.catalog.merged(Catalog(prices=lists)).merged(Catalog(types=_machines(file.machines)))
     histories = _histories(path, file, library)
     usable, remarks = _usable(histories, catalog, jobs)
     plan = _plan(file)
@@ -135,10 +136,6 @@ def _fetched_rows(scenario: Path, files: Iterable[Path]) -> Iterable[FetchedRows
                 yield portion.fetched
         except BadInput as error:
             raise BadRequest(f"{file}: {error}") from error
-
-
-def _list_prices(path: Path, file: PriceAnalysisFile) -> Catalog:
-    return Catalog(prices=tuple(price for rows in _fetched_rows(path, file.on_demand) for price in rows.on_demand))
 
 
 def _machines(written: Mapping[str, str]) -> tuple[InstanceType, ...]:

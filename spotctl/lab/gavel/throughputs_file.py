@@ -71,7 +71,17 @@ def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
     known = sorted((row for row in read if row.kind in at), key=lambda row: row.arrival)
     if not known:
         raise BadRequest(f"{path}: has no job with a known throughput (is this the right throughput table?)")
-    return Trace(_workload(throughputs, known, [at[row.kind] for row in known]), unknown)
+    workload = ClusterWorkload(
+        throughputs,
+        tuple(str(number) for number in range(len(known))),
+        np.array([at[row.kind] for row in known], dtype=np.int64),
+        np.array([row.steps for row in known]),
+        np.array([row.arrival for row in known]),
+        np.array([row.weight for row in known]),
+        np.array([row.slo_factor for row in known]),
+        tuple(row.entity for row in known),
+    )
+    return Trace(workload, unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,19 +120,6 @@ def _of_seed(path: Path, rows: list[_TraceRow], seed: int) -> list[_TraceRow]:
     if not matching:
         raise BadRequest(f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}")
     return matching
-
-
-def _workload(throughputs: Throughputs, rows: list[_TraceRow], kind: list[int]) -> ClusterWorkload:
-    return ClusterWorkload(
-        throughputs,
-        tuple(str(number) for number in range(len(rows))),
-        np.array(kind, dtype=np.int64),
-        np.array([row.steps for row in rows]),
-        np.array([row.arrival for row in rows]),
-        np.array([row.weight for row in rows]),
-        np.array([row.slo_factor for row in rows]),
-        tuple(row.entity for row in rows),
-    )
 
 
 def _number(where: str, row: Mapping[str, str | None], name: str, least: float, default: float | None = None) -> float:

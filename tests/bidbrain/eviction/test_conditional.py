@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.eviction.conditional import brier, fit
+from bidbrain.eviction.conditional import CrossingPanel, brier, fit
 from bidbrain.eviction.crossing import BidAbove, FixedBid
-from bidbrain.eviction.panel import CrossingPanel
 from pricing_data.units import DAY, HOUR, MINUTE
 from tests.bidbrain.eviction.worlds import START, flat, memoryless, moody
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from bidbrain.eviction.conditional import FEATURES, CrossingPanel, PricePath
 from bidbrain.eviction.crossing import BadBid, Bid, BidAbove, CrossingHistory, FixedBid
-from bidbrain.eviction.panel import FEATURES, CrossingPanel, PricePath
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, Span
 from tests.bidbrain.eviction.worlds import START, moody

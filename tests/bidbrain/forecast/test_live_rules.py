@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from bidbrain.forecast.live_rules import RareLooks
+from bidbrain.forecast.windows import RareLooks
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE

@@ -13,8 +13,7 @@ from bidbrain.replay.run import ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
-from bidbrain.strategies.standard import Standard
-from bidbrain.strategies.tierml import Mttf, TierMl
+from bidbrain.strategies.standard import Mttf, Standard, TierMl
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries

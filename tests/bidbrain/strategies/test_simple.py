@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bidbrain.strategies.base import Holding, ImpossibleOffer, Offer, Rent, Return, Situation
-from bidbrain.strategies.standard import AlwaysOnDemand, Standard
-from bidbrain.strategies.tierml import LONGEST, Mttf, TierMl
+from bidbrain.strategies.standard import LONGEST, AlwaysOnDemand, Mttf, Standard, TierMl
 from pricing_data.units import HOUR, MINUTE
 from tests.pricing_data.histories import START, market, series
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bidbrain.billing.rules import PerSecond
-from bidbrain.billing.terms import CloudTerms
+from bidbrain.billing.rules import CloudTerms, PerSecond
 from pricing_data.units import SECOND
 
 TERMS = CloudTerms(PerSecond("toy", minimum=10 * SECOND), capacity_since=None)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from bidbrain.arrays import Bools
+from bidbrain.lab.backtest.bound import cheapest
 from bidbrain.lab.backtest.deadline import (
     ON_DEMAND,
     SPOT,
@@ -17,7 +18,6 @@ from bidbrain.lab.backtest.deadline import (
     optimal,
     published,
 )
-from bidbrain.lab.backtest.deadline_optimum import cheapest
 from bidbrain.strategies.deadline import DeadlineTerms, ImpossibleJob
 from tests.bidbrain.lab.backtest.batch_deadline import Deadline, batch_replay
 from tests.bidbrain.lab.backtest.deadlines import TICK, bill, history, patterns, ratios

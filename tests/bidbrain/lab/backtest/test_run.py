@@ -109,16 +109,16 @@ def test_auto_is_what_a_launch_would_choose_for_each_length() -> None:
     assert note.startswith(("2-hour jobs have lookahead, the default for hourly-refund", "2-hour jobs have price-cap"))
 
 
-@pytest.mark.parametrize(("is_better", "chosen"), [(True, "price-capacity"), (False, "lookahead")])
+@pytest.mark.parametrize(("beats", "chosen"), [(True, "price-capacity"), (False, "lookahead")])
 def test_the_rival_takes_the_defaults_place_where_the_training_span_is_clear(
-    monkeypatch: pytest.MonkeyPatch, chosen: str, *, is_better: bool
+    monkeypatch: pytest.MonkeyPatch, chosen: str, *, beats: bool
 ) -> None:
-    monkeypatch.setattr(bidbrain.lab.backtest.run, "is_better", lambda *_: is_better)
+    monkeypatch.setattr(bidbrain.lab.backtest.run, "beats", lambda *_: beats)
     assert {each.strategy.name for each in set_ups_in(scenario(), "auto", ZONE).values()} == {chosen}
 
 
 def test_where_the_rival_is_the_default_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(bidbrain.lab.backtest.run, "is_better")
+    monkeypatch.delattr(bidbrain.lab.backtest.run, "beats")
     today = set_ups_in(scenario(billing=billing_rule("gcp")), "auto", ZONE)
     assert {each.strategy.name for each in today.values()} == {"price-capacity"}
 

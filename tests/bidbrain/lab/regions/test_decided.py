@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bidbrain.arrays import Bools
-from bidbrain.lab.regions.decided import DecidedRegions
-from bidbrain.lab.regions.policies import ELASTIC_NAMES, played
+from bidbrain.lab.regions.policies import ELASTIC_NAMES, DecidedRegions, played
 from bidbrain.lab.regions.replay import Field, JobOutcome, Window, play
 from bidbrain.strategies.regions import RegionsSituation, RegionsStrategy, Running
 from bidbrain.strategies.regions_knowledge import Known
