@@ -25,8 +25,7 @@ from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.decision.whole_machines import MachineClaim, fairest
 from bidbrain.lab.gavel.policies import min_cost_slo, policy_named
 from bidbrain.lab.gavel.policies.deadline_packing import lateness
-from bidbrain.lab.gavel.problem import AllocationProblem
-from bidbrain.lab.gavel.shares import equal_throughput
+from bidbrain.lab.gavel.problem import AllocationProblem, equal_throughput
 
 JOBS, MANY, COMPARED = 2_048, 10_000, 96
 

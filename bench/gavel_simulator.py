@@ -299,10 +299,10 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
             averages.append(summarize(outcome).average_jct_seconds / HOUR)
             last[name] = _jct_hours(outcome)
     if folder is not None:
-        from spotctl.lab.gavel import simulation_results
+        from spotctl.lab.gavel.simulate import draw_completion
 
         save_plot(_by_rate(rates, hours), folder / "jct_by_rate.png")
-        save_plot(simulation_results.draw_completion(last), folder / "jct_cdf_by_policy.png")
+        save_plot(draw_completion(last), folder / "jct_cdf_by_policy.png")
     return [
         Row(
             f"{rate:g} jobs an hour: average JCT, aware",

@@ -66,7 +66,7 @@ JSON_COMMANDS = {
     "lab train mf --engine sim --nodes 1+3 --clocks 3": "spotctl.lab.train.progress:ANSWER",
     "lab gavel solve problem.json --policy min-cost": "spotctl.lab.gavel.solution:SOLUTION",
     "lab gavel simulate --arrivals poisson:900 --jobs 2:6 --throughputs throughputs.json"
-    " --cluster v100=1,k80=2 --policy max-min-fairness": "spotctl.lab.gavel.simulation_results:SIMULATION",
+    " --cluster v100=1,k80=2 --policy max-min-fairness": "spotctl.lab.gavel.simulate:SIMULATION",
     "lab gavel analyze prices.yaml": "spotctl.lab.gavel.price_results:ANALYSIS",
     "lab parallel profile mlp --microbatch 8,16": "spotctl.lab.parallel:PROFILES",
     "lab parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64": "spotctl.lab.parallel:PLAN",

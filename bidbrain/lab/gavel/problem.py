@@ -2,15 +2,21 @@
 
 Matrices follow the paper: T[m, j] is the throughput of job m on type j, X[m, j] the fraction of wall-clock time it gets
 there (section 5.3 of the dissertation). Rows of X are the jobs in order, then the pairs in order.
+
+`ShareColumns` has the valid allocations of a problem as columns and rows of a linear program (Equations 5.1-5.3, and
+with pairs). A column is a row of X (a job or a pair) on a worker type. Combinations that cannot run have no column: a
+throughput of zero, or more workers needed than there are.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from bidbrain.arrays import Floats, Ints
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
+from bidbrain.lp import ConstraintRows, at_most
 
 ENTITY_POLICIES = ("fairness", "fifo")
 NO_TYPE = -1
@@ -131,3 +137,177 @@ class ClusterAllocation:
     pieces: Pieces | None = None
     exact: bool = True
     notes: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ShareColumns:
+    """The columns of a problem: `row` and `type` of each, and the workers that one unit of it holds."""
+
+    problem: AllocationProblem
+    row: Ints
+    type: Ints
+    held: Floats
+
+    @classmethod
+    def of(cls, problem: AllocationProblem) -> "ShareColumns":
+        """The columns of all jobs, then of all pairs that perform well."""
+        row, kind = np.nonzero(runnable(problem))
+        if problem.pairs is not None:
+            pair, pair_kind = np.nonzero(performing(problem))
+            row, kind = np.concatenate([row, pair + len(problem.jobs.ids)]), np.concatenate([kind, pair_kind])
+        return cls(problem, row, kind, scale_of_rows(problem)[row])
+
+    @property
+    def count(self) -> int:
+        return len(self.row)
+
+    @cached_property
+    def alone(self) -> int:
+        """Number of columns for single jobs, which come first."""
+        return int(np.searchsorted(self.row, len(self.problem.jobs.ids)))
+
+    @cached_property
+    def progress(self) -> tuple[Ints, Ints, Floats]:
+        """Effective throughput as entries (job, column, throughput); a pair's column counts for both of its jobs."""
+        jobs, problem, alone = len(self.problem.jobs.ids), self.problem, self.alone
+        job, column = self.row[:alone], np.arange(alone)
+        throughput = problem.jobs.throughputs[job, self.type[:alone]]
+        if problem.pairs is None or alone == self.count:
+            return job, column, throughput
+        pair, kind, both = self.row[alone:] - jobs, self.type[alone:], np.arange(alone, self.count)
+        return (
+            np.concatenate([job, problem.pairs.members[pair].T.ravel()]),
+            np.concatenate([column, both, both]),
+            np.concatenate([throughput, problem.pairs.throughputs[pair, kind].T.ravel()]),
+        )
+
+    def most(self) -> Floats:
+        """The largest throughput of each job, alone or in a pair; scales its row of a program."""
+        job, _, throughput = self.progress
+        most = np.zeros(len(self.problem.jobs.ids))
+        np.maximum.at(most, job, throughput)
+        return most
+
+    def best(self, price: Floats | None = None) -> Floats:
+        """The largest throughput of each job alone, per price if prices are given; in pairs if it never runs alone."""
+        alone = best_throughput(self.problem, price)
+        job, column, throughput = self.progress
+        paired = np.zeros(len(alone))
+        np.maximum.at(paired, job, throughput if price is None else throughput / price[self.type[column]])
+        return np.where(alone > 0, alone, paired)
+
+    def limits(self) -> tuple[ConstraintRows, ...]:
+        """No job runs more than all of the time; no type gives more workers than it has."""
+        job, column, _ = self.progress
+        jobs, cluster = self.problem.jobs, self.problem.cluster
+        return (
+            at_most(
+                lambda m: f"job {jobs.ids[m]!r}: at most all of the time",
+                job,
+                column,
+                np.ones(len(job)),
+                np.ones(len(jobs.ids)),
+            ),
+            at_most(
+                lambda j: f"type {cluster.types[j]!r}: at most its {cluster.workers[j]:g} workers",
+                self.type,
+                np.arange(self.count),
+                self.held,
+                cluster.workers,
+            ),
+        )
+
+    def placed(self, x: Floats) -> Floats:
+        """The values of the columns as a matrix, rows of X by types."""
+        matrix = np.zeros((rows_of(self.problem), len(self.problem.cluster.types)))
+        matrix[self.row, self.type] = x[: self.count]
+        return matrix
+
+    def matrix(self, x: Floats) -> Floats:
+        """X from the values of the columns."""
+        return np.clip(self.placed(x), 0.0, 1.0) + 0.0
+
+
+def rows_of(problem: AllocationProblem) -> int:
+    return len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
+
+
+def scale_of_rows(problem: AllocationProblem) -> Floats:
+    """Workers that each row of X holds while it runs."""
+    scale = problem.jobs.scale.astype(np.float64)
+    if problem.pairs is None:
+        return scale
+    return np.concatenate([scale, scale[problem.pairs.members[:, 0]]])
+
+
+def runnable(problem: AllocationProblem) -> Bools:
+    """Where a job can run alone: it makes progress there, and there are enough workers."""
+    jobs = problem.jobs
+    return np.asarray((jobs.throughputs > 0) & (jobs.scale[:, None] <= problem.cluster.workers))
+
+
+def runnable_pairs(problem: AllocationProblem) -> Bools:
+    """Where both jobs of a pair make progress."""
+    if problem.pairs is None:
+        return np.zeros((0, len(problem.cluster.types)), dtype=bool)
+    enough = problem.jobs.scale[problem.pairs.members[:, 0], None] <= problem.cluster.workers
+    return np.asarray((problem.pairs.throughputs > 0).all(axis=2) & enough)
+
+
+def performing(problem: AllocationProblem) -> Bools:
+    """Where a pair does more than its jobs would by taking turns: its normalized throughputs add up to more than 1.
+
+    Other pairs can be left out of any program without loss, because taking turns gives both jobs as much.
+    """
+    assert problem.pairs is not None
+    usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
+    alone = usable[problem.pairs.members].transpose(0, 2, 1)
+    ratio = np.full(alone.shape, np.inf)
+    np.divide(problem.pairs.throughputs, alone, out=ratio, where=alone > 0)
+    return np.asarray(runnable_pairs(problem) & (ratio.sum(axis=2) > 1))
+
+
+def effective_throughput(problem: AllocationProblem, shares: Floats) -> Floats:
+    """Progress per second of each job under X, alone and in its pairs."""
+    jobs = problem.jobs
+    alone = shares[: len(jobs.ids)]
+    throughput = np.einsum("mj,mj->m", jobs.throughputs, alone)
+    if problem.pairs is not None:
+        both = np.einsum("pji,pj->pi", problem.pairs.throughputs, shares[len(jobs.ids) :])
+        throughput = throughput + np.bincount(problem.pairs.members.ravel(), both.ravel(), len(jobs.ids))
+    return np.asarray(throughput)
+
+
+def equal_throughput(problem: AllocationProblem) -> Floats:
+    """throughput(m, X_equal): a job's time spread over the cluster in proportion to its workers; zero if it runs
+    nowhere."""
+    workers = problem.cluster.workers
+    total = workers.sum()
+    usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
+    return np.asarray(usable @ (workers / total) if total > 0 else np.zeros(len(usable)))
+
+
+def best_throughput(problem: AllocationProblem, price: Floats | None = None) -> Floats:
+    """throughput(m, X_fastest): on the fastest type that a job can run on alone; with prices, the most per price."""
+    usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
+    return np.asarray((usable if price is None else usable / price).max(axis=1, initial=0.0))
+
+
+def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
+    """Messages for the jobs that no worker type can run, with what each would need."""
+    jobs, cluster, messages = problem.jobs, problem.cluster, []
+    for m in np.flatnonzero(~runnable(problem).any(axis=1)).tolist():
+        fitting = np.flatnonzero(jobs.throughputs[m] > 0)
+        if not len(fitting):
+            messages.append(
+                f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that it runs on"
+            )
+            continue
+        most = fitting[cluster.workers[fitting].argmax()]
+        name, scale = cluster.types[most], int(jobs.scale[m])
+        workers, smaller = ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
+        messages.append(
+            f"job {jobs.ids[m]!r} runs on no type: it needs {workers}, and of the types it runs on"
+            f" {name!r} has the most, {cluster.workers[most]:g}; add {name!r} workers{smaller}"
+        )
+    return tuple(messages)

@@ -137,7 +137,7 @@ def simulate(
     """
     from bidbrain.lab.gavel.simulator.engine import simulate as play
     from bidbrain.lab.gavel.simulator.results import summarize
-    from spotctl.lab.gavel import simulate as gavel_simulation, simulation_results
+    from spotctl.lab.gavel import simulate as gavel_simulation
     from spotctl.show.columns import as_json
 
     session: Session = context.obj
@@ -159,12 +159,12 @@ def simulate(
             f"--budget {budget:g}: exceeded because jobs arrived later; all jobs ran at the lowest possible cost"
         )
     if out is not None:
-        simulation_results.write(out, outcome)
+        gavel_simulation.write(out, outcome)
     where = f"; jobs.csv and plots in {out}" if out else ""
     session.answer(
         json_,
-        as_json(simulation_results.SIMULATION, asdict(summary) | {"wall_seconds": seconds}),
-        simulation_results.table(summary),
+        as_json(gavel_simulation.SIMULATION, asdict(summary) | {"wall_seconds": seconds}),
+        gavel_simulation.table(summary),
         f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}",
     )
 

@@ -97,7 +97,7 @@ def best(
 
     Example: spotctl prices best --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """
-    from spotctl.lab.best import coverage, offers as analysis, results
+    from spotctl.lab.best import offers as analysis, results
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import fetch_command, freshness_remarks
     from spotctl.show.prices.price_answers import lost_remarks
@@ -118,10 +118,10 @@ def best(
     offers = _offers_that_fit(session, wish, lost)
     current = [offer for offer in offers if offer.is_current(now, oldest) or (offer.shipped and not max_age)]
     shown = analysis.ranked(current, sort)[:limit]
-    clouds = coverage.cloud_prices(session.library, wish, offers, now)
-    removed_by = None if current else coverage.last_filter(session.library, wish)
+    clouds = analysis.cloud_prices(session.library, wish, offers, now)
+    removed_by = None if current else analysis.last_filter(session.library, wish)
     if not current and removed_by is None:
-        removed_by = coverage.LastFilter(f"--max-age {max_age or age(oldest / SECOND)}", len(offers))
+        removed_by = analysis.LastFilter(f"--max-age {max_age or age(oldest / SECOND)}", len(offers))
     if json_:
         answer = {
             "offers": shown,
@@ -149,8 +149,7 @@ def best(
 
 def _wish(session: Session, chosen: Selection, gpu: str, memory: str, os_: str) -> MachineWish:
     """The machines that the options ask for."""
-    from spotctl.lab.best.coverage import check_gpu
-    from spotctl.lab.best.offers import MachineWish
+    from spotctl.lab.best.offers import MachineWish, check_gpu
 
     name, _, count = gpu.partition(":")
     wish = MachineWish(

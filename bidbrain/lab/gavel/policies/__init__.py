@@ -1,8 +1,13 @@
 """Scheduling policies by name: functions from a problem to an allocation."""
 
-from bidbrain.lab.gavel.policies.allox import allox_policy
 from bidbrain.lab.gavel.policies.base import Policy, UnknownPolicy, Warm
-from bidbrain.lab.gavel.policies.baselines import Agnostic, isolated_policy, proportional_policy, random_packing_policy
+from bidbrain.lab.gavel.policies.baselines import (
+    Agnostic,
+    allox_policy,
+    isolated_policy,
+    proportional_policy,
+    random_packing_policy,
+)
 from bidbrain.lab.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
 from bidbrain.lab.gavel.policies.hierarchical import hierarchical_policy
 from bidbrain.lab.gavel.policies.linear import (

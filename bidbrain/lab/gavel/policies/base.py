@@ -6,8 +6,16 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.errors import BidBrainError
-from bidbrain.lab.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation
-from bidbrain.lab.gavel.shares import effective_throughput, equal_throughput, nowhere, runnable, scale_of_rows
+from bidbrain.lab.gavel.problem import (
+    AllocationProblem,
+    BadProblem,
+    ClusterAllocation,
+    effective_throughput,
+    equal_throughput,
+    nowhere,
+    runnable,
+    scale_of_rows,
+)
 
 Kept = TypeVar("Kept")
 

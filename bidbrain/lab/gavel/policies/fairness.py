@@ -13,8 +13,7 @@ from bidbrain.lab.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.lab.gavel.policies.baselines import isolated_shares
 from bidbrain.lab.gavel.policies.interior import ROUGH
 from bidbrain.lab.gavel.policies.lift import Lifted, lift_least
-from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, Pieces
-from bidbrain.lab.gavel.shares import best_throughput, equal_throughput
+from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, Pieces, best_throughput, equal_throughput
 from bidbrain.lp import SolverFailed
 
 _REACHED, _CONVERGED = 1 - 1e-9, 1 + 1e-10

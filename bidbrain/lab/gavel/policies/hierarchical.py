@@ -9,8 +9,17 @@ from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.lab.gavel.policies.base import Warm, allocation
 from bidbrain.lab.gavel.policies.lift import progress_rows
 from bidbrain.lab.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
-from bidbrain.lab.gavel.problem import ENTITY_POLICIES, AllocationProblem, BadProblem, ClusterAllocation, Entity
-from bidbrain.lab.gavel.shares import ShareColumns, equal_throughput, rows_of, runnable
+from bidbrain.lab.gavel.problem import (
+    ENTITY_POLICIES,
+    AllocationProblem,
+    BadProblem,
+    ClusterAllocation,
+    Entity,
+    ShareColumns,
+    equal_throughput,
+    rows_of,
+    runnable,
+)
 from bidbrain.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 
 # Share of a rise that a job's level must be charged for the job to be a bottleneck; less is rounding.

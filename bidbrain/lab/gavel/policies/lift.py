@@ -15,8 +15,7 @@ import numpy as np
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.lab.gavel.policies.base import Warm
 from bidbrain.lab.gavel.policies.interior import EXACT, CenterProgram, center, with_free_workers
-from bidbrain.lab.gavel.problem import AllocationProblem
-from bidbrain.lab.gavel.shares import ShareColumns, effective_throughput, runnable
+from bidbrain.lab.gavel.problem import AllocationProblem, ShareColumns, effective_throughput, runnable
 from bidbrain.lp import (
     AT_LOWER,
     BASIC,

@@ -9,8 +9,16 @@ import numpy as np
 
 from bidbrain.arrays import Floats, Ints
 from bidbrain.lab.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.lab.gavel.problem import AllocationProblem, BadProblem, ClusterAllocation, Pieces
-from bidbrain.lab.gavel.shares import ShareColumns, best_throughput, effective_throughput, scale_of_rows
+from bidbrain.lab.gavel.problem import (
+    AllocationProblem,
+    BadProblem,
+    ClusterAllocation,
+    Pieces,
+    ShareColumns,
+    best_throughput,
+    effective_throughput,
+    scale_of_rows,
+)
 from bidbrain.lp import INF, CannotHold, ConstraintRows, GrowingSolver, LinearProgram, Solver, at_least, at_most
 
 

@@ -16,8 +16,7 @@ from bidbrain.lab.gavel.policies.deadline_plan import (
     cheapest,
 )
 from bidbrain.lab.gavel.policies.linear import most_worth, normalized_worth
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
-from bidbrain.lab.gavel.shares import ShareColumns, rows_of, runnable
+from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns, rows_of, runnable
 
 # Counts as done: further from 1 than the solver's tolerance, but less than a step.
 _DONE = 1 - 1e-6

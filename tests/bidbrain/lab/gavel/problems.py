@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs
-from bidbrain.lab.gavel.shares import scale_of_rows
+from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs, scale_of_rows
 
 
 def problem(

@@ -10,8 +10,12 @@ import pytest
 
 from bidbrain.arrays import Floats
 from bidbrain.lab.gavel.policies import POLICIES, UnknownPolicy, policy_named
-from bidbrain.lab.gavel.policies.allox import allox_policy
-from bidbrain.lab.gavel.policies.baselines import isolated_policy, proportional_policy, random_packing_policy
+from bidbrain.lab.gavel.policies.baselines import (
+    allox_policy,
+    isolated_policy,
+    proportional_policy,
+    random_packing_policy,
+)
 from bidbrain.lab.gavel.policies.linear import fifo_policy, shortest_job_first_policy
 from bidbrain.lab.gavel.problem import BadProblem, Pairs
 from tests.bidbrain.lab.gavel.dense import Dense

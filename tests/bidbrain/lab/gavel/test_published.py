@@ -19,8 +19,7 @@ from bidbrain.arrays import Floats
 from bidbrain.lab.gavel.policies.base import Policy, Warm
 from bidbrain.lab.gavel.policies.fairness import makespan_policy
 from bidbrain.lab.gavel.policies.linear import most_worth
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
-from bidbrain.lab.gavel.shares import ShareColumns
+from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.lab.gavel.simulator.results import summarize

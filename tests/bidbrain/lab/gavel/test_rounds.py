@@ -14,9 +14,8 @@ from bidbrain.lab.gavel.policies import Agnostic, Policy
 from bidbrain.lab.gavel.policies.fairness import makespan_policy
 from bidbrain.lab.gavel.policies.linear import makespan_within_budget_policy
 from bidbrain.lab.gavel.policies.min_cost_slo import min_cost_slo_policy
-from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation
+from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
 from bidbrain.lab.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, timetable
-from bidbrain.lab.gavel.shares import scale_of_rows
 from tests.bidbrain.lab.gavel.problems import problem, random_problem
 from tests.bidbrain.lab.gavel.test_deadline_packing import colliding
 
