@@ -97,11 +97,6 @@ def placement_name(market: Market) -> str:
     return network_name(market.region) if market.zone == NO_ZONE else f"{network_name(market.region)}-{market.zone}"
 
 
-def own_subnet(group_id: str, region: str) -> str:
-    """The subnet of a run's own network."""
-    return f"{network_id(group_id, region)}/subnets/{_SUBNET}"
-
-
 def ssh_rules(ssh_from: Sequence[str]) -> Json:
     """The rules of a run's network. Azure's default ones admit the machines of the network, and no one else."""
     ssh = {
@@ -218,8 +213,8 @@ def _connection(
     request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int
 ) -> models.NetworkProfile:
     """The interface and the address that are made, and deleted, with the machine."""
-    name, own = machine_name(request.token, index), own_subnet(plan.group_id, request.market.region)
-    subnet = request.network or settings.subnet
+    name, subnet = machine_name(request.token, index), request.network or settings.subnet
+    own = f"{network_id(plan.group_id, request.market.region)}/subnets/{_SUBNET}"
     tags = checked({**settings.tags, **group_tags(request.tags)})
     public = models.VirtualMachinePublicIPAddressConfiguration(
         name=f"{name}-address",

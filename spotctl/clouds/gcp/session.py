@@ -270,7 +270,9 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
     """The `CloudError` for an SDK error; a `RetryError` is judged by the failure of its last attempt."""
     if isinstance(error, exceptions.RetryError) and error.cause is not None:
         error = error.cause
-    problem, code = f"gcp: {call.what}: {_message(error)}", _code(error)
+    problem = f"gcp: {call.what}: {_message(error)}"
+    # Google's reason, such as `quotaExceeded`, or else the HTTP status.
+    code = _detail(error, "reason") or str(getattr(error, "code", None) or "")
     if is_throttling(error):
         return RateLimited(problem, _LATER, code)
     if isinstance(error, exceptions.Unauthorized) or (
@@ -283,13 +285,10 @@ def error_of(error: BaseException, call: ApiCall) -> CloudError:
         kind = UnknownResource if isinstance(error, exceptions.NotFound) else RequestRejected
         return kind(problem, "check the names of region and project", code)
     if no_connection(error):
-        return NoAnswer(f"gcp: {call.what}: cannot connect to {_address(error)}", "check the endpoint and the network")
+        pool = _cause(_wrapped(error), "pool")
+        address = "the server" if pool is None else f"{pool.host}:{pool.port}"
+        return NoAnswer(f"gcp: {call.what}: cannot connect to {address}", "check the endpoint and the network")
     return NoAnswer(problem, _LATER, code)
-
-
-def _code(error: BaseException) -> str:
-    """Google's reason for an error, such as `quotaExceeded`, or else the HTTP status."""
-    return _detail(error, "reason") or str(getattr(error, "code", None) or "")
 
 
 def _message(error: BaseException) -> str:
@@ -315,11 +314,6 @@ def no_connection(error: BaseException) -> bool:
     """Whether no connection could be opened: refused, timed out, or a host name that does not resolve."""
     wrapped = _wrapped(error)
     return isinstance(wrapped, http.ConnectTimeout) or isinstance(_cause(wrapped, "reason"), NewConnectionError)
-
-
-def _address(error: BaseException) -> str:
-    pool = _cause(_wrapped(error), "pool")
-    return f"{pool.host}:{pool.port}" if pool is not None else "the server"
 
 
 def _wrapped(error: BaseException) -> BaseException:
