@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from agileml.core.events import ControllerSettings
+from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import HEADER_BYTES, Network
-from agileml.engines.sim.simulation import Machines, Outcome, Simulation
+from agileml.engines.sim.simulation import Outcome, Simulation
 from agileml.params.layout import Params
 from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.protocol.messages import Collected, Handover, Patch, PendingPush, Push, Restore, Snapshot

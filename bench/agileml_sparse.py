@@ -13,8 +13,9 @@ from agileml.apps.registry import TrainerSource
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.engines.chaos import Quiet
 from agileml.engines.local import LocalEngine
+from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.engines.sim.simulation import Machines, Simulation
+from agileml.engines.sim.simulation import Simulation
 from agileml.job import Stopping, TrainingJob
 from agileml.roles.node import JobSettings
 from agileml.trainer import ParamView

@@ -12,8 +12,8 @@ from statistics import median
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.engines.sim.simulation import Machines
 from agileml.params import FULL, WIRES
 from agileml.torch import TorchModule
 from agileml.trainer import Trainer

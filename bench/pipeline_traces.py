@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
-from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetReplay, fleet_sizes, put_fleet
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.elastic.simulate_fleet import FleetChange, FleetReplay, fleet_sizes, put_fleet
 from spotctl.lab.parallel import read_fleet
 
 LAYERS, LAYER_SECONDS, LAYER_BYTES = 48, 0.03, 370e6

@@ -388,11 +388,14 @@ class Controller:
         plan: WorkPlan,
         partition_bytes: tuple[int, ...],
         settings: ControllerSettings,
-        record: Mapping[str, Any],
+        record: Mapping[str, Any] | None,
         now: float,
     ) -> Self:
-        """A controller that replaces one that was lost; it waits for the nodes to report what they hold."""
+        """A new controller; one with a record replaces one that was lost, and waits for the nodes to report what they
+        hold."""
         controller = cls(plan, partition_bytes, settings)
+        if record is None:
+            return controller
         controller.members.restore(record, now)
         controller.planned.restore(record, balances=settings.stragglers.balance_servers)
         controller.clocks.restore(record, now)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from agileml.apps.registry import TrainerSource
 from agileml.errors import AgileMLError, TrainerFailed
@@ -89,20 +89,15 @@ def isolated(call: Callable[[], T], target: str, folder: Path, variables: Mappin
             except BrokenPipeError:
                 answer = b""
         result = pickle.loads(answer) if answer else None  # noqa: S301 - written by our own child
-        last_line = _last_line(errors)
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").strip().splitlines()
     if isinstance(result, AgileMLError):
         raise result
     if result is not None:
         answered: T = result
         return answered
-    status = f"status {child.returncode}: {last_line or 'no output'}"
+    status = f"status {child.returncode}: {lines[-1] if lines else 'no output'}"
     raise TrainerFailed(f"{target}: the process that loads it ended with {status}")
-
-
-def _last_line(errors: BinaryIO) -> str:
-    errors.seek(0)
-    lines = errors.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else ""
 
 
 def _shape(source: TrainerSource, seed: int, partitions: int | None) -> JobShape:

@@ -11,7 +11,7 @@ from agileml.core.events import CheckpointRules, ControllerInstruction, Controll
 from agileml.core.members import Members
 from agileml.job import TrainingJob
 from agileml.params.layout import Params
-from agileml.protocol.messages import Version
+from agileml.protocol.messages import Hello, Version
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.vitals import Vitals
 from agileml.slowdowns import uneven_share
@@ -36,6 +36,10 @@ class NodeMachine(Protocol):
 
     epoch: int
     """The latest epoch in which the node takes part; 0 before its first, in which the job admits it."""
+
+    def hello(self, reliable: bool, code: str) -> Hello:
+        """Introduces this node, also to a restarted controller."""
+        ...
 
 
 class NodeRun(Protocol):
@@ -128,8 +132,6 @@ class TrainerControllerRole(ControllerRole):
     partition_bytes: tuple[int, ...]
 
     def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> Controller:
-        if record is None:
-            return Controller(self.plan, self.partition_bytes, settings)
         return Controller.resume(self.plan, self.partition_bytes, settings, record, now)
 
 

@@ -87,10 +87,6 @@ class Endpoint:
         """
         return self._link(peer).outgoing.sent
 
-    def queued_bytes(self, peer: str) -> int:
-        """Bytes that are queued for a peer."""
-        return len(self._link(peer).outgoing)
-
     @property
     def peers(self) -> frozenset[str]:
         """The names of all linked peers."""

@@ -20,7 +20,7 @@ from agileml.apps.mlr import LogisticRegression
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.simulation import Machines
+from agileml.engines.sim.job import Machines
 from agileml.policies.dbw import DBW, FixedWait, WaitPolicy
 from agileml.policies.stragglers import Stragglers
 from agileml.reference import iterate

@@ -11,8 +11,8 @@ import numpy as np
 from agileml import train
 from agileml.core.events import Iteration
 from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Messages
-from agileml.engines.sim.simulation import Machines
 from agileml.policies.stragglers import Stragglers
 from agileml.trainer import ParamView
 from bench.stragglers.workers import CHUNK_SECONDS, CHUNKS, Light

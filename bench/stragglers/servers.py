@@ -10,8 +10,8 @@ import numpy as np
 from agileml import train
 from agileml.core.events import Iteration
 from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.engines.sim.simulation import Machines
 from agileml.iteration_log import straggler_fields
 from agileml.params.layout import Params
 from agileml.trainer import ParamReader, ParamView, Sample

@@ -14,7 +14,7 @@ from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.engines.local.fleet import LocalEngine
 from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.simulation import Machines
+from agileml.engines.sim.job import Machines
 from agileml.params.layout import Params
 from agileml.policies.stragglers import Stragglers
 from agileml.slowdowns import Slowness, uneven_share

@@ -19,8 +19,7 @@ from agileml.engines.chaos import Act, Evict, KillNodes, RunningMachine
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, TrainingJob
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.fleet_job import prepare_pipeline
-from agileml.pipeline.run.fleet_node import ModelSource, copied_source
+from agileml.pipeline.run.fleet_job import ModelSource, copied_source, prepare_pipeline
 from agileml.pipeline.training import PipelinePlan
 
 UPDATES, MICROBATCHES, SAMPLES = 24, 4, 2

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
-from agileml.pipeline.elastic.fleet_replay import FleetChange
-from agileml.pipeline.elastic.simulate_fleet import FleetResult
+from agileml.pipeline.elastic.simulate_fleet import FleetChange, FleetResult
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage
 from agileml.pipeline.profile.model_profile import LayerCost
 from agileml.pipeline.profile.transformer import TransformerTraffic

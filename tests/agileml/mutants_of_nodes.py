@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from agileml.core.recovery import VersionLedger
+from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.engines.sim.simulation import Machines
 from agileml.params.deltas import Delta, accumulate
 from agileml.protocol.actions import CONTROLLER, Send
 from agileml.protocol.messages import (

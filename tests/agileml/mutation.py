@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from agileml.engines.sim.simulation import Machines
+from agileml.engines.sim.job import Machines
 from tests.agileml.schedules import Schedule
 from tests.agileml.targets import Target
 

@@ -11,8 +11,8 @@ from agileml import train
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.engines.sim import SimulatedEngine
+from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.engines.sim.simulation import Machines
 from agileml.errors import BadArgument, BadTrainer
 from agileml.iteration_log import line_of, straggler_fields
 from agileml.job import Trained

@@ -24,7 +24,8 @@ from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Quiet
 from agileml.engines.crash_guard import MAX_IN_A_ROW
 from agileml.engines.job_loop import JobLoop
-from agileml.engines.sim.simulation import Machines, Outcome, Simulation
+from agileml.engines.sim.job import Machines
+from agileml.engines.sim.simulation import Outcome, Simulation
 from agileml.job import Stopping, TrainingJob
 from agileml.policies.stage import FixedStage
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, WorkUnit

@@ -8,7 +8,8 @@ from agileml.core.events import Iteration
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.job_loop import JobLoop
-from agileml.engines.sim.simulation import Machines, Simulation, infrequent_collection
+from agileml.engines.sim.job import Machines, infrequent_collection
+from agileml.engines.sim.simulation import Simulation
 from agileml.job import Listener, Observation, Stopping, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned

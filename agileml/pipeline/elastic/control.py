@@ -1,6 +1,6 @@
 """The control of a pipeline job on a fleet: who is there, as in every job, and what the pipeline makes of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -30,7 +30,13 @@ from agileml.core.roll_call import (
     all_loaded,
 )
 from agileml.errors import AgileMLError
-from agileml.pipeline.elastic.controller import ElasticController, ElasticPhase, EpochRecord, Instructions
+from agileml.pipeline.elastic.controller import (
+    ElasticController,
+    ElasticPhase,
+    ElasticSettings,
+    EpochRecord,
+    Instructions,
+)
 from agileml.pipeline.elastic.messages import NodeReport
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import Send
@@ -52,12 +58,23 @@ class UpdateDetails:
     losses: dict[int, float]
     epochs: tuple[EpochRecord, ...]
 
-    def text(self) -> str:
-        return msgspec.json.encode(self).decode()
 
+class PipelineProgress:
+    """What the process that has started a pipeline knows of it, from the iterations that its controller reports."""
 
-def details_of(iteration: Iteration) -> UpdateDetails:
-    return msgspec.json.decode(iteration.details, type=UpdateDetails)
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+        """Microbatches of an update."""
+        self.losses: dict[int, float] = {}
+        self.history: list[EpochRecord] = []
+        self.redone = 0
+
+    def note(self, iteration: Iteration) -> None:
+        """Adds what a controller reports with an update."""
+        details = msgspec.json.decode(iteration.details, type=UpdateDetails)
+        self.losses |= details.losses
+        self.history.extend(details.epochs)
+        self.redone += iteration.redone // self.batch
 
 
 @dataclass
@@ -84,11 +101,14 @@ class PipelineControl:
 
     @classmethod
     def resumed(
-        cls, settings: ControllerSettings, elastic: ElasticController, record: Mapping[str, Any], now: float
+        cls, settings: ControllerSettings, pipeline: ElasticSettings, record: Mapping[str, Any] | None, now: float
     ) -> "PipelineControl":
-        """Goes on from the newest state in the store; nodes count as new, whatever they hold."""
+        """With a record, goes on from the newest state in the store; nodes count as new, whatever they hold."""
+        elastic = ElasticController(pipeline)
+        if record is None:
+            return cls(settings, elastic)
         losses = {int(k): loss for line in record["accepted"] for k, loss in line}
-        batch, size = record["checkpoint"], elastic.settings.batch
+        batch, size = record["checkpoint"], pipeline.batch
         elastic.resume(batch, {k: loss for k, loss in losses.items() if k < batch * size})
         elastic.epoch = record["epoch"] + _SPARE_EPOCHS
         control = cls(settings, elastic, record["logged"])
@@ -163,15 +183,12 @@ class PipelineControl:
             case Leaving(node):
                 self._carry_out(self.elastic.warn(node, now), now)
             case LostNodes(phases, why):
-                self._lose(phases, why, now)
+                for node in phases:
+                    self._notes.append(f"{node} lost: {why}")
+                    self._carry_out(self.elastic.lose(node, now), now)
+                self._remember()
             case Absent(why):
                 self._end(Failed(why), why)
-
-    def _lose(self, phases: Iterable[str], why: str, now: float) -> None:
-        for node in phases:
-            self._notes.append(f"{node} lost: {why}")
-            self._carry_out(self.elastic.lose(node, now), now)
-        self._remember()
 
     # -- what the pipeline does ----------------------------------------------------------------------------------------
 
@@ -222,7 +239,7 @@ class PipelineControl:
         # The one that has just begun is reported once it trains.
         begun = len(self.elastic.history) - (self.elastic.phase is ElasticPhase.MOVING)
         epochs = tuple(self.elastic.history[self._reported_epochs : begun])
-        details = UpdateDetails(self._losses, epochs).text()
+        details = msgspec.json.encode(UpdateDetails(self._losses, epochs)).decode()
         notes = tuple(self._notes)
         iteration = Iteration(update, seconds, 1, reliable, transient, sums, redone, notes, details=details)
         self._logged_at, self._redone, self._notes, self._losses = now, self.elastic.redone, [], {}

@@ -3,15 +3,25 @@
 A plan has the costs of stages, not of layers: the layers of a stage count as equal, and links as fast as the slowest.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from math import ceil, lcm
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import count
+from math import ceil, floor, lcm
 
 from agileml.errors import BadArgument
-from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
-from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetReplay, fleet_sizes, put_fleet
+from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings, Instructions
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts, planned_layout
+from agileml.pipeline.elastic.messages import (
+    BatchesDone,
+    CopyKept,
+    CopyLayers,
+    LayerSaved,
+    NodeReady,
+    RunBatches,
+    TakeSeat,
+)
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE
@@ -20,9 +30,22 @@ from agileml.pipeline.schedule.simulator import StageTimes, play
 
 _BANDWIDTH = 1.25e9
 """Bytes per second where a plan has no links: 10 Gbit/s."""
+
+
 _PLAYED_BATCHES = 3
 """Batches that are played one operation at a time; later ones take as long as the last."""
+
+
 _NO_END = 10**12
+
+
+@dataclass(frozen=True)
+class FleetChange:
+    """Machines that come or go."""
+
+    at: float
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +96,10 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
     steps = {
         option: seconds(option, _PLAYED_BATCHES) - seconds(option, _PLAYED_BATCHES - 1) for option in options.values()
     }
-    bound = sum((end - began) * samples / steps[best] for began, end, best in _best(spans, options))
+    bound = 0.0
+    for began, end, size, _ in spans:
+        if fitting := max((nodes for nodes in options if nodes <= size), default=0):
+            bound += (end - began) * samples / steps[options[fitting]]
     machine_seconds = sum((end - began) * size for began, end, size, _ in spans)
     work = sum(layers.compute) * (batches + redone) * samples / plan.microbatch
     return FleetResult(
@@ -87,14 +113,6 @@ def simulate_fleet(plan: ParallelPlan, fleet: Sequence[FleetChange], warning: fl
         len(controller.history),
         1 - work / machine_seconds if machine_seconds else 1.0,
     )
-
-
-def _best(
-    spans: Sequence[tuple[float, float, int, bool]], options: Mapping[int, PipelineLayout]
-) -> list[tuple[float, float, PipelineLayout]]:
-    """The layout of each span in which there are enough machines for one."""
-    fitting = [(began, end, max((n for n in options if n <= size), default=0)) for began, end, size, _ in spans]
-    return [(began, end, options[nodes]) for began, end, nodes in fitting if nodes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,3 +181,124 @@ class _Layers:
                 )
             )
         return times
+
+
+Step = Callable[[float], Instructions]
+"""An event of a replay: it is called with the time and returns what the controller says."""
+
+
+@dataclass(frozen=True)
+class _RunningBatches:
+    """Batches `first` to `last` - 1 of an epoch, which the nodes are working on; `several` work orders as one."""
+
+    epoch: int
+    first: int
+    last: int
+    began: float
+    end: float
+    several: bool
+
+
+@dataclass
+class FleetReplay:
+    """Plays what was added with `put`.
+
+    `seconds`: those of a number of batches in a layout; `layer_bytes`: of a layer that moves; `bandwidth`: bytes per
+    second into a node; `settle`: seconds that an epoch takes to begin.
+    """
+
+    controller: ElasticController
+    seconds: Callable[[PipelineLayout, int], float]
+    layer_bytes: Sequence[float]
+    bandwidth: float
+    settle: float = 1.0
+    queue: list[tuple[float, int, Step]] = field(default_factory=list)
+    aborted: float = 0.0
+    curve: list[tuple[float, int]] = field(default_factory=list)
+    """Batches done after each number of seconds."""
+
+    def __post_init__(self) -> None:
+        self._order = count()
+        self._running: _RunningBatches | None = None
+
+    def put(self, at: float, step: Step) -> None:
+        """Plays a step at a time, such as a call of the controller."""
+        heapq.heappush(self.queue, (at, next(self._order), step))
+
+    def run(self, until: float) -> tuple[int, float]:
+        """Batches that count, and batches that were processed again."""
+        controller = self.controller
+        while self.queue and self.queue[0][0] <= until:
+            now, _, step = heapq.heappop(self.queue)
+            epoch = controller.epoch
+            instructions = step(now)
+            if controller.epoch != epoch:
+                if (work := self._running) is not None and work.end > now:
+                    self.aborted += (work.last - work.first) * (now - work.began) / (work.end - work.began)
+                self._running = None
+            self._follow(instructions, now, until)
+            if not self.curve or controller.batch != self.curve[-1][1]:
+                self.curve.append((now, controller.batch))
+        return controller.batch, controller.redone + self.aborted
+
+    def _follow(self, instructions: Instructions, now: float, until: float) -> None:
+        working: list[tuple[str, RunBatches]] = []
+        for node, instruction in instructions:
+            match instruction:
+                case TakeSeat(epoch=epoch, layers=layers, sources=sources) if layers:
+                    sizes = self.layer_bytes
+                    moved = sum(sizes[layer] for layer, source in sources.items() if source != "initial")
+                    ready = partial(self.controller.report, NodeReady(node, epoch))
+                    self.put(now + self.settle + moved / self.bandwidth, ready)
+                case CopyLayers(epoch, batch, copies, saved):
+                    # Copies take no time.
+                    for layer, other in copies:
+                        self.controller.report(CopyKept(other, epoch, batch, layer), now)
+                    for layer in saved:
+                        self.controller.report(LayerSaved(node, epoch, batch, layer), now)
+                case RunBatches():
+                    working.append((node, instruction))
+        if working:
+            self._work(working, now, until)
+
+    def _work(self, working: Sequence[tuple[str, RunBatches]], now: float, until: float) -> None:
+        """All nodes take as long as the slowest. Work orders that no event can disturb are played as one."""
+        order = working[0][1]
+        length = self.seconds(self.controller.history[-1].layout, order.last - order.first)
+        next_event = min(self.queue[0][0], until) if self.queue else until
+        every = self.controller.settings.every
+        undisturbed = order.first + floor((next_event - now) / length * (1 - 1e-9)) * (order.last - order.first)
+        # Work orders that are played as one end with a backup, where a controller can resume.
+        last = max(undisturbed - undisturbed % every, order.last)
+        end = now + length * (last - order.first) / (order.last - order.first)
+        self._running = _RunningBatches(order.epoch, order.first, last, now, end, last > order.last)
+        for node, _ in working:
+            self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {})))
+
+    def _end_work(self, done: BatchesDone, now: float) -> Instructions:
+        """Also tells the controller which batches were done in work orders that were played as one."""
+        work = self._running
+        if work is not None and work.several and work.epoch == done.epoch and work.last > self.controller.batch:
+            self.controller.resume(work.last, {})
+        return self.controller.report(done, now)
+
+
+def put_fleet(replay: FleetReplay, fleet: Sequence[FleetChange], warning: float) -> None:
+    """Adds a fleet's changes as events; with a `warning`, machines are warned that many seconds before they go."""
+    for change in fleet:
+        for node in change.removed:
+            if warning:
+                replay.put(max(change.at - warning, 0.0), partial(replay.controller.warn, node))
+            replay.put(change.at, partial(replay.controller.lose, node))
+        for node in change.added:
+            replay.put(change.at, partial(replay.controller.join, node))
+
+
+def fleet_sizes(fleet: Sequence[FleetChange], until: float) -> list[tuple[float, float, int, bool]]:
+    """Spans with a constant number of machines, and whether each began with a loss."""
+    size, spans = 0, []
+    ends = [change.at for change in fleet[1:]] + [until]
+    for change, end in zip(fleet, ends, strict=True):
+        size += len(change.added) - len(change.removed)
+        spans.append((change.at, min(end, until), size, bool(change.removed)))
+    return [span for span in spans if span[1] > span[0]]

@@ -40,7 +40,7 @@ from agileml.pipeline.model.base import (
 )
 from agileml.pipeline.optimizers import Optimizer, TorchOptimizer
 from agileml.pipeline.profile.model_profile import FORMAT, OPTIMIZER_STATE, LayerCost, ModelProfile
-from agileml.pipeline.run.fleet_node import PIPELINE_MESSAGES
+from agileml.pipeline.run.fleet_job import PIPELINE_MESSAGES
 from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
 from agileml.pipeline.tensor_parts import TensorPart, pieces, sum_of_parts
 from agileml.pipeline.torch_layers import TorchLayer
@@ -273,21 +273,21 @@ def scale_to_whole_model(
         sum(layer.seconds for layer in costs),
         sum(layer.update_seconds["sgd"] for layer in costs),
     )
-    return [_scaled(layer, _ratio(passes, alone), _ratio(updates, alone_updates)) for layer in costs]
+    of_pass, of_update = _ratio(passes, alone), _ratio(updates, alone_updates)
+    return [
+        replace(
+            layer,
+            forward_seconds=layer.forward_seconds * of_pass,
+            backward_seconds=layer.backward_seconds * of_pass,
+            update_seconds={kind: layer.update_seconds[kind] * of_update for kind in OPTIMIZER_STATE},
+        )
+        for layer in costs
+    ]
 
 
 def _ratio(whole: float, alone: float) -> float:
     """1 if either time is too short to be measured."""
     return whole / alone if min(whole, alone) > 0 else 1.0
-
-
-def _scaled(cost: LayerCost, passes: float, updates: float) -> LayerCost:
-    return replace(
-        cost,
-        forward_seconds=cost.forward_seconds * passes,
-        backward_seconds=cost.backward_seconds * passes,
-        update_seconds={kind: cost.update_seconds[kind] * updates for kind in OPTIMIZER_STATE},
-    )
 
 
 def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
@@ -307,12 +307,12 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
     first_only = replace(model, data=lambda _: model.data(0))
     node = PipelineNode(name, PipelineTask(first_only, _rule(model), "flush"), send, report)
     layers = tuple(range(len(model.layers)))
-    node.instruct(TakeSeat(epoch, 0, layers, dict.fromkeys(layers, INITIAL), (), ()))
+    node.handle(TakeSeat(epoch, 0, layers, dict.fromkeys(layers, INITIAL), (), ()))
 
     def train() -> None:
         first = next(numbers)
         work = work_orders(layout, [name], "flush", first, first + 1)[name]
-        node.instruct(RunBatches(epoch, first, first + 1, work, ()))
+        node.handle(RunBatches(epoch, first, first + 1, work, ()))
 
     return train
 

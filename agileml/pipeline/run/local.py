@@ -19,13 +19,11 @@ from agileml.engines.local.fleet import CONTROLLER_MEMORY, SECRET_BYTES, LocalFl
 from agileml.engines.local.processes import Processes
 from agileml.errors import BadArgument, JobFailed
 from agileml.job import GaveUp, Stopping, TrainingJob
-from agileml.pipeline.elastic.control import details_of
-from agileml.pipeline.elastic.controller import EpochRecord
+from agileml.pipeline.elastic.control import PipelineProgress
 from agileml.pipeline.model.arrays import named_arrays
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
-from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
-from agileml.pipeline.run.fleet_node import ModelSource, copied_source
-from agileml.pipeline.run.node import layer_state
+from agileml.pipeline.run.fleet_job import ModelSource, PreparedPipeline, copied_source, prepare_pipeline
+from agileml.pipeline.run.node import PipelineFrame
 from agileml.pipeline.run.saved_layers import (
     PipelineCheckpoint,
     layer_frame,
@@ -33,7 +31,7 @@ from agileml.pipeline.run.saved_layers import (
     save_checkpoint,
     version_of,
 )
-from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, check_nodes
+from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, check_nodes, result_of
 from agileml.runtime.blob_store import UnreadableBlob
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_process import Memory
@@ -147,9 +145,8 @@ class _LocalRun:
         self._settings, self._folder, self._file = prepared.settings, rendezvous.folder, file
         self._store = ModelCheckpoints(rendezvous.blobs)
         self.faults = faults
-        self._losses: dict[int, float] = {}
-        self._history: list[EpochRecord] = []
-        self._redone = self._kept = 0
+        self._progress = PipelineProgress(prepared.settings.batch)
+        self._kept = 0
 
     def resume(self) -> int:
         """Puts what is in the file where a restarted controller looks for it; returns the number of its updates."""
@@ -158,19 +155,16 @@ class _LocalRun:
         kept = load_checkpoint(self._file, self._settings)
         for layer, frame in enumerate(kept.layers):
             self._store.save(layer, version_of(frame))
-        self._losses, self._kept = dict(kept.losses), kept.batch
+        self._progress.losses, self._kept = dict(kept.losses), kept.batch
         with closing(Memory(self._folder / CONTROLLER_MEMORY)) as memory:
             memory.remember_decision([[k, loss] for k, loss in kept.losses.items()])
             memory.remember({**Members().record(), "epoch": 0, "checkpoint": kept.batch, "logged": kept.batch})
         return kept.batch
 
     def note(self, iteration: Iteration) -> None:
-        details = details_of(iteration)
-        self._losses |= details.losses
-        self._history.extend(details.epochs)
-        self._redone += iteration.redone // self._settings.batch
-        self.faults.seated = self._history[-1].nodes
-        for batch in self._store.complete(len(self._layers)) if self._file else ():
+        self._progress.note(iteration)
+        self.faults.seated = self._progress.history[-1].nodes
+        for batch in self._store.complete(len(self._settings.layer_bytes)) if self._file else ():
             if batch <= iteration.clock:
                 # The controller may just be deleting it, because there are later ones.
                 with suppress(UnreadableBlob):
@@ -181,21 +175,17 @@ class _LocalRun:
         """Writes the state before a batch to the file, unless it has a later one."""
         if self._file is None or batch <= self._kept:
             return
-        frames = [layer_frame(layer, self._store.load(layer, batch)) for layer in self._layers]
-        save_checkpoint(self._file, self._settings, PipelineCheckpoint(batch, self._losses, frames))
+        kept = PipelineCheckpoint(batch, self._progress.losses, self._frames(batch))
+        save_checkpoint(self._file, self._settings, kept)
         self._kept = batch
 
     def trained(self, batch: int) -> TrainedPipeline:
         """The result after this many updates."""
-        states = [layer_state(layer_frame(layer, self._store.load(layer, batch))) for layer in self._layers]
-        weights = {layer: state.newest() for layer, state in enumerate(states)}
-        buffers = {layer: state.buffers for layer, state in enumerate(states) if state.buffers}
-        losses = {k: loss for k, loss in self._losses.items() if k < batch * self._settings.batch}
-        return TrainedPipeline(weights, losses, tuple(self._history), self._redone, buffers)
+        return result_of(self._progress, self._frames(batch), batch)
 
-    @property
-    def _layers(self) -> range:
-        return range(len(self._settings.layer_bytes))
+    def _frames(self, batch: int) -> list[PipelineFrame]:
+        """The layers before a batch."""
+        return [layer_frame(layer, self._store.load(layer, batch)) for layer in range(len(self._settings.layer_bytes))]
 
 
 def save_weights(path: Path, trained: TrainedPipeline) -> None:

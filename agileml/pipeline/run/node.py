@@ -13,7 +13,6 @@ from agileml.pipeline.elastic.messages import (
     CopyKept,
     CopyLayers,
     LayerSaved,
-    NodeInstruction,
     NodeReady,
     NodeReport,
     RunBatches,
@@ -23,7 +22,7 @@ from agileml.pipeline.model.base import Array, PipelineModel, UpdateRule
 from agileml.pipeline.run.stage_program import StageProgram
 from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state
 from agileml.pipeline.tensor_parts import Awaiting, FrameKey, Lanes
-from agileml.protocol.messages import Broken
+from agileml.protocol.messages import Broken, Hello
 
 STATE, COPY = "state", "copy"
 """Frames with a layer, its versions and its optimizer's state: to be taken over, or to be kept as a copy."""
@@ -83,15 +82,23 @@ class PipelineNode:
         self._seat: TakeSeat | None = None
         self._run: _OrderInProgress | None = None
 
-    def instruct(self, instruction: NodeInstruction) -> None:
-        if isinstance(instruction, TakeSeat):
-            self._take(instruction)
-        elif isinstance(instruction, CopyLayers):
-            self._copy(instruction)
-        elif isinstance(instruction, RunBatches) and instruction.epoch == self.epoch:
-            self._start(instruction)
+    def hello(self, reliable: bool, code: str) -> Hello:
+        """Introduces this node, also to a restarted controller."""
+        return Hello(self.name, reliable, code)
 
-    def receive(self, frame: PipelineFrame) -> None:
+    def handle(self, message: object) -> None:
+        """Follows an instruction of the controller, or takes a frame of another node."""
+        match message:
+            case TakeSeat():
+                self._take(message)
+            case CopyLayers():
+                self._copy(message)
+            case RunBatches() if message.epoch == self.epoch:
+                self._start(message)
+            case PipelineFrame():
+                self._receive(message)
+
+    def _receive(self, frame: PipelineFrame) -> None:
         """Takes a frame of this epoch or a later one."""
         kind, layer, batch = frame.key
         if kind == COPY:

@@ -6,7 +6,8 @@ from math import inf
 
 from agileml.checks import check_whole
 from agileml.errors import BadArgument
-from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings, EpochRecord
+from agileml.pipeline.elastic.control import PipelineProgress
+from agileml.pipeline.elastic.controller import ElasticSettings, EpochRecord
 from agileml.pipeline.elastic.layouts import (
     LayoutRules,
     check_cuts,
@@ -18,8 +19,8 @@ from agileml.pipeline.elastic.layouts import (
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.base import BufferedLayer, PipelineModel, UpdateRule, Weights, users_code
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
-from agileml.pipeline.run.node import PipelineTask, layer_state
-from agileml.pipeline.run.sim import PipelineFault, SimulatedPipeline
+from agileml.pipeline.run.node import PipelineFrame, PipelineTask, layer_state
+from agileml.pipeline.run.sim import PipelineFault, PipelineSimulation
 from agileml.pipeline.run.stage_program import check_joint_update
 from agileml.pipeline.schedule.schedules import STASHING, check_scheme
 from agileml.pipeline.tensor_parts import TensorPart, pieces
@@ -56,9 +57,13 @@ class TrainedPipeline:
     buffers: dict[int, Weights] = field(default_factory=dict)
 
 
-def controller_for(model: PipelineModel, plan: PipelinePlan) -> ElasticController:
-    """The controller of a plan."""
-    return ElasticController(elastic_settings(model, plan))
+def result_of(progress: PipelineProgress, layers: Sequence[PipelineFrame], updates: int) -> TrainedPipeline:
+    """What a pipeline has trained with this many updates, after which its layers were those of the frames."""
+    states = [layer_state(frame) for frame in layers]
+    weights = {layer: state.newest() for layer, state in enumerate(states)}
+    buffers = {layer: state.buffers for layer, state in enumerate(states) if state.buffers}
+    losses = {k: loss for k, loss in progress.losses.items() if k < updates * progress.batch}
+    return TrainedPipeline(weights, losses, tuple(progress.history), progress.redone, buffers)
 
 
 def elastic_settings(
@@ -195,12 +200,10 @@ def train_simulated(
     """Trains in this process, with messages in random order and the given faults."""
     check_whole("nodes", nodes, 1)
     check_joint_update(model.layers, optimizer.clip_norm, plan.scheme, plan.tensor)
-    controller = controller_for(model, plan)
-    check_nodes(nodes, controller.settings)
+    settings = elastic_settings(model, plan)
+    check_nodes(nodes, settings)
     task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
-    pipeline = SimulatedPipeline(task, controller, [f"n{i}" for i in range(nodes)], faults, seed)
-    pipeline.run()
-    states = {layer: layer_state(frame) for layer, frame in sorted(pipeline.copies[plan.batches].items())}
-    weights = {layer: state.newest() for layer, state in states.items()}
-    buffers = {layer: state.buffers for layer, state in states.items() if state.buffers}
-    return TrainedPipeline(weights, dict(controller.losses), tuple(controller.history), controller.redone, buffers)
+    simulation = PipelineSimulation(task, settings, [f"n{i}" for i in range(nodes)], seed)
+    simulation.train(faults)
+    layers = [frame for _, frame in sorted(simulation.saved[plan.batches].items())]
+    return result_of(simulation.progress, layers, plan.batches)

@@ -15,8 +15,7 @@ from pathlib import Path
 from agileml.job import TrainingJob
 from agileml.join import node_name
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
-from agileml.pipeline.run.fleet_node import ModelSource, file_source
+from agileml.pipeline.run.fleet_job import ModelSource, PreparedPipeline, file_source, prepare_pipeline
 from agileml.pipeline.run.training import PipelinePlan
 from agileml.runtime.prepared_job import isolated
 from agileml.transport import TcpAddress

@@ -17,7 +17,7 @@ from agileml.engines.attached import AttachedJob
 from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.local import LocalEngine
 from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.simulation import Machines
+from agileml.engines.sim.job import Machines
 from agileml.job import Trained, TrainingJob
 from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.node_process import NOT_ADMITTED

@@ -12,7 +12,7 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.simulation import Machines
+from agileml.engines.sim.job import Machines
 from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
 from agileml.roles.node import JobSettings

@@ -14,7 +14,7 @@ from agileml.core.clocks import clocks_done_again
 from agileml.core.events import Iteration
 from agileml.engines.chaos import Chaos
 from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.simulation import Machines
+from agileml.engines.sim.job import Machines
 from agileml.errors import BadTrainer, TrainerFailed
 from agileml.iteration_log import redone_fields
 from agileml.job import Convergence, Stopping, Trained, TrainingJob

@@ -68,7 +68,7 @@ def sender(name: str, address: str) -> None:
     array = np.arange(300_000, dtype=np.float32)
     number = 0
     while endpoint.peers:
-        if endpoint.queued_bytes("a") < 10 << 20:
+        if len(endpoint._link("a").outgoing) < 10 << 20:
             endpoint.send("a", "step", b"%d" % number, [array, array])
             number += 1
         endpoint.poll(0)

@@ -74,12 +74,12 @@ def test_the_mark_says_when_arrays_may_be_changed_again(meeting: Meeting) -> Non
     small = b.send("a", "small")
     mark = b.send("a", "large", arrays=[array])
     assert b.sent("a") < small < mark
-    assert b.queued_bytes("a") == mark - b.sent("a")
+    assert len(b._link("a").outgoing) == mark - b.sent("a")
     # The other side does not read: the system's buffers fill, and the rest waits.
     assert not b.flush(0.05)
     assert small <= b.sent("a") < mark
     meeting.until(lambda: b.sent("a") == mark)
-    assert b.queued_bytes("a") == 0
+    assert not b._link("a").outgoing
     array[:] = 0
     meeting.until(lambda: len(meeting.of("a", Received)) == 2)
     assert meeting.of("a", Received)[1].arrays[0].all()
@@ -122,14 +122,14 @@ def test_an_unsendable_message_leaves_the_link_intact(meeting: Meeting) -> None:
     for kind, header, arrays in (("k", b"", [np.zeros(2000)]), ("k", b"", [np.array([b])])):
         with pytest.raises(Unsendable):
             b.send("a", kind, header, arrays)
-    assert b.queued_bytes("a") == 0
+    assert not b._link("a").outgoing
     b.send("a", "fine")
     assert meeting.first("a", Received).kind == "fine"
 
 
 def test_unknown_peers_are_named(meeting: Meeting) -> None:
     a = meeting.add("a")
-    for action in (lambda: a.send("x", "k"), lambda: a.sent("x"), lambda: a.queued_bytes("x"), lambda: a.drop("x", "")):
+    for action in (lambda: a.send("x", "k"), lambda: a.sent("x"), lambda: a.drop("x", "")):
         with pytest.raises(NotConnected, match="'x'"):
             action()
     with pytest.raises(BadAddress, match="itself"):

@@ -10,10 +10,9 @@ import pytest
 
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
-from agileml.pipeline.elastic.fleet_replay import FleetChange, FleetReplay
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.messages import RunBatches
-from agileml.pipeline.elastic.simulate_fleet import simulate_fleet
+from agileml.pipeline.elastic.simulate_fleet import FleetChange, FleetReplay, simulate_fleet
 from agileml.pipeline.plan.parallel_plan import ParallelPlan, simulate
 from agileml.pipeline.plan.planner import plan
 from agileml.pipeline.plan.requests import SplitRequest, Topology

@@ -22,8 +22,7 @@ from agileml.job import Stopping, Trained, TrainingJob
 from agileml.pipeline.layers import Dense
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.fleet_job import PreparedPipeline, prepare_pipeline
-from agileml.pipeline.run.fleet_node import ModelSource, copied_source
+from agileml.pipeline.run.fleet_job import ModelSource, PreparedPipeline, copied_source, prepare_pipeline
 from agileml.pipeline.run.training import PipelinePlan
 from tests.agileml.cut_links import MAX_CUTS, cut_one, own_name
 from tests.agileml.pipeline.oracle import WIDTH, small_model, trained

@@ -18,8 +18,7 @@ from agileml.job import Stopping, TrainingJob
 from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.model.base import PipelineModel
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.fleet_job import prepare_pipeline
-from agileml.pipeline.run.fleet_node import ModelSource, copied_source, load_model
+from agileml.pipeline.run.fleet_job import ModelSource, copied_source, load_model, prepare_pipeline
 from agileml.pipeline.run.training import PipelinePlan
 from agileml.runtime.folders import read_secret
 from agileml.transport import TcpAddress

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
+from agileml.pipeline.elastic.controller import ElasticSettings
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.base import Array, PipelineModel, Values, Weights
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.node import PipelineTask, layer_state
-from agileml.pipeline.run.sim import SimulatedPipeline
+from agileml.pipeline.run.sim import PipelineSimulation
 from agileml.pipeline.run.stage_state import StageState, initial_state
 from agileml.pipeline.tensor_parts import Awaiting
 from tests.agileml.pipeline.oracle import same, small_model, trained
@@ -41,11 +41,10 @@ def piped(
 ) -> tuple[dict[int, Weights], dict[int, float]]:
     nodes = [f"n{i}" for i in range(len(layout.seats()))]
     settings = ElasticSettings(scheme, batches, {len(nodes): layout}, [1.0] * len(model.layers), every)
-    controller = ElasticController(settings)
-    pipeline = SimulatedPipeline(PipelineTask(model, optimizer, scheme, recompute), controller, nodes)
-    pipeline.run()
-    last = sorted(pipeline.copies[batches].items())
-    return {layer: layer_state(frame).newest() for layer, frame in last}, controller.losses
+    simulation = PipelineSimulation(PipelineTask(model, optimizer, scheme, recompute), settings, nodes)
+    simulation.train()
+    last = sorted(simulation.saved[batches].items())
+    return {layer: layer_state(frame).newest() for layer, frame in last}, simulation.progress.losses
 
 
 def stage_version(layout: PipelineLayout, scheme: str) -> Callable[[int, int], int]:
