@@ -69,7 +69,8 @@ class _JobReader(pickle.Unpickler):
 _MOVED = {
     "agileml.stopping": "agileml.job",
     "agileml.work.plan": "agileml.work",
-    "agileml.pipeline.run.model_source": "agileml.pipeline.run.fleet_node",
+    "agileml.pipeline.run.fleet_node": "agileml.pipeline.run.fleet_job",
+    "agileml.pipeline.run.model_source": "agileml.pipeline.run.fleet_job",
     "agileml.pipeline.model.optimizers": "agileml.pipeline.optimizers",
     "agileml.pipeline.model.torch_optimizers": "agileml.pipeline.optimizers",
 }

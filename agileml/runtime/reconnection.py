@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
 
 from agileml.core.members import Members
 from agileml.protocol.actions import CONTROLLER
@@ -81,7 +80,10 @@ class BrokenLinks:
         if not overdue:
             return None
         broken = Counter(name for pair in {frozenset(pair) for pair in self._reports} for name in pair)
-        name = max({name for pair in overdue for name in pair}, key=lambda name: _rank(members, broken, name))
+        name = max(
+            {name for pair in overdue for name in pair},
+            key=lambda name: (broken[name], not members[name].reliable, members[name].rank),
+        )
         node, peer = next(pair for pair in overdue if name in pair)
         return name, f"no link between {node} and {peer}: {self._reports[node, peer][1]}"
 
@@ -89,8 +91,3 @@ class BrokenLinks:
         if epoch != self._epoch:
             self._epoch = epoch
             self._reports.clear()
-
-
-def _rank(members: Members, broken: Mapping[str, int], name: str) -> tuple[int, bool, int]:
-    member = members[name]
-    return broken[name], not member.reliable, member.rank

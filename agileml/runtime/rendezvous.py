@@ -145,7 +145,13 @@ class AddressBook:
         usable: list[Address] = []
         for address in self._learned.get(peer, ()):
             if isinstance(address, TcpAddress):
-                usable.append(_seen_from_here(address, controller))
+                if isinstance(controller, TcpAddress) and (
+                    _is_loopback(address.host) or _is(address.host, "is_unspecified")
+                ):
+                    # The node is on the controller's computer.
+                    usable.append(TcpAddress(controller.host, address.port))
+                else:
+                    usable.append(address)
             else:
                 # The path has a random part: a socket there is the node's, unless computers share the folder.
                 with suppress(OSError):
@@ -168,13 +174,6 @@ def outward_host() -> str:
     Raises BadAddress if it has no network.
     """
     return _DOCUMENTATION_ADDRESS.local_host()
-
-
-def _seen_from_here(address: TcpAddress, controller: Address) -> TcpAddress:
-    """Loopback and wildcard addresses are those of nodes on the controller's computer."""
-    if isinstance(controller, TcpAddress) and (_is_loopback(address.host) or _is(address.host, "is_unspecified")):
-        return TcpAddress(controller.host, address.port)
-    return address
 
 
 def _is_loopback(host: str) -> bool:

@@ -60,7 +60,7 @@ class UpdateDetails:
 
 
 class PipelineProgress:
-    """What the process that has started a pipeline knows of it, from the iterations that its controller reports."""
+    """The losses and plans of a pipeline, as its controller reports them to the process that has started it."""
 
     def __init__(self, batch: int) -> None:
         self.batch = batch

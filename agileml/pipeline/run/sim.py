@@ -52,7 +52,7 @@ class PipelineSimulation(SimulatedJob[PipelineNode, PipelineControl]):
 
     @property
     def progress(self) -> PipelineProgress:
-        """What the controller has reported."""
+        """The losses and plans so far, as the controller has reported them."""
         progress = PipelineProgress(self.controller.elastic.settings.batch)
         for iteration in self.log:
             progress.note(iteration)

@@ -58,7 +58,7 @@ class TrainedPipeline:
 
 
 def result_of(progress: PipelineProgress, layers: Sequence[PipelineFrame], updates: int) -> TrainedPipeline:
-    """What a pipeline has trained with this many updates, after which its layers were those of the frames."""
+    """The result of this many updates, after which the layers of the pipeline were those of the frames."""
     states = [layer_state(frame) for frame in layers]
     weights = {layer: state.newest() for layer, state in enumerate(states)}
     buffers = {layer: state.buffers for layer, state in enumerate(states) if state.buffers}

@@ -17,7 +17,7 @@ from agileml.apps.registry import TrainerSource
 from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Layout
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.fleet_node import ModelSource, PipelineRole
+from agileml.pipeline.run.fleet_job import ModelSource, PipelineRole
 from agileml.runtime import attach
 from agileml.runtime.attach import PublishedJob, published_in
 from agileml.runtime.blob_store import FileBlobStore
