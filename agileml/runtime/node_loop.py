@@ -4,14 +4,14 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic
 
 from agileml.errors import AgileMLError, ControllerUnreachable, DeclaredLost, PeerRefused
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Broken, Leave, Unlinked, Warned
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.reconnection import ControllerConnection
-from agileml.runtime.role_specs import NodeMachine, NodeRole
+from agileml.runtime.role_specs import NodeRole, NodeT
 from agileml.runtime.vitals import Vitals
 from agileml.transport import Connected, Lost, Rejected
 
@@ -22,8 +22,6 @@ CLOSE_SECONDS = 2.0
 """Time for the last messages to be sent."""
 
 log = logging.getLogger(__name__)
-
-NodeT = TypeVar("NodeT", bound=NodeMachine)
 
 
 class NodeLoop(ABC, Generic[NodeT]):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from agileml.core.controller import Controller
 from agileml.core.events import CheckpointRules, ControllerInstruction, ControllerSettings, Iteration, NodeRules
@@ -40,6 +40,9 @@ class NodeMachine(Protocol):
     def hello(self, reliable: bool, code: str) -> Hello:
         """Introduces this node, also to a restarted controller."""
         ...
+
+
+NodeT = TypeVar("NodeT", bound=NodeMachine)
 
 
 class NodeRun(Protocol):

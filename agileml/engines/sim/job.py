@@ -37,7 +37,7 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
 from agileml.protocol.messages import Ready, Unlinked, Warned
 from agileml.runtime.reconnection import BrokenLinks
 from agileml.runtime.results import Result
-from agileml.runtime.role_specs import JobControl, NodeMachine
+from agileml.runtime.role_specs import JobControl, NodeT
 from agileml.transport import FrameLimits
 
 TICK_SECONDS = 0.25
@@ -58,11 +58,10 @@ class Machines:
     network: Network = field(default_factory=Network)
 
 
-NodeT = TypeVar("NodeT", bound=NodeMachine)
 ControlT = TypeVar("ControlT", bound=JobControl)
 
 
-class SimulatedJob(ABC, Generic[NodeT, ControlT]):
+class JobSimulation(ABC, Generic[NodeT, ControlT]):
     """A job on simulated machines. `observe` is called after each event."""
 
     def __init__(

@@ -9,7 +9,7 @@ from math import inf
 
 from agileml.core.controller import Controller
 from agileml.core.events import ControllerInstruction, ControllerSettings, Iteration
-from agileml.engines.sim.job import Machines, SimulatedJob, infrequent_collection
+from agileml.engines.sim.job import JobSimulation, Machines, infrequent_collection
 from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
 from agileml.protocol.messages import Version
@@ -33,7 +33,7 @@ class Outcome:
     loss: float | None
 
 
-class Simulation(SimulatedJob[Node, Controller]):
+class Simulation(JobSimulation[Node, Controller]):
     """A training on simulated nodes. `observe` is called after each event."""
 
     def __init__(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from agileml.core.events import ControllerSettings
-from agileml.engines.sim.job import Machines, SimulatedJob
+from agileml.engines.sim.job import JobSimulation, Machines
 from agileml.engines.sim.network import Network
 from agileml.pipeline.elastic.control import PipelineControl, PipelineProgress
 from agileml.pipeline.elastic.controller import ElasticSettings
@@ -30,7 +30,7 @@ class PipelineFault:
     node: str
 
 
-class PipelineSimulation(SimulatedJob[PipelineNode, PipelineControl]):
+class PipelineSimulation(JobSimulation[PipelineNode, PipelineControl]):
     """The nodes' layers are saved at once; the report that says so is a message."""
 
     def __init__(self, task: PipelineTask, settings: ElasticSettings, nodes: Sequence[str], seed: int = 0) -> None:
