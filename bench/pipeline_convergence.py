@@ -17,7 +17,8 @@ from statistics import mean
 from agileml.pipeline.builtin import mlp
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.training import PipelinePlan, train_simulated
+from agileml.pipeline.run.local import train_simulated
+from agileml.pipeline.run.training import PipelinePlan
 from agileml.pipeline.schedule.schedules import (
     SCHEMES,
     STASHING,

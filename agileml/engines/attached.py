@@ -82,7 +82,7 @@ class AttachedJob:
         if listen is not None:
             with _closed_on_error(processes):
                 _check_free(listen)
-        self._blobs = rendezvous.blobs
+        self._checkpoints = ModelCheckpoints(rendezvous.blobs)
         publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, plan.job.transport)
         self._fleet = AttachedFleet(plan, processes, rendezvous)
@@ -97,7 +97,7 @@ class AttachedJob:
         # What was reported since the last turn must not wait until this one ends.
         self._loop.handle_events()
         result = self._loop.turn(longest)
-        return None if result is None else self._plan.trained(result, self._blobs)
+        return None if result is None else self._plan.trained(result, self._checkpoints.load)
 
     @property
     def last_clock(self) -> int:

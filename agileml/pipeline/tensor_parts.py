@@ -1,6 +1,6 @@
 """Layers whose weights several devices share, for models of your own."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -8,13 +8,24 @@ from typing import TypeVar
 
 from agileml.errors import BadArgument
 from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, Stash, Weights
+from agileml.protocol.actions import Send
 
 FrameKey = tuple[str, int, int]
 """Kind, virtual stage or layer, and microbatch or update."""
-SendFrame = Callable[[str, FrameKey, tuple[Array, ...]], None]
+
+
+@dataclass(frozen=True)
+class PipelineFrame:
+    """Arrays for another node; those of an older epoch are dropped."""
+
+    epoch: int
+    key: FrameKey
+    arrays: tuple[Array, ...]
+
+
 _T = TypeVar("_T")
-Awaiting = Generator[FrameKey, tuple[Array, ...], _T]
-"""A generator that yields the key of each frame that is needed, and is resumed with the frame's arrays."""
+Awaiting = Generator[FrameKey | Send, tuple[Array, ...], _T]
+"""Yields frames to send, and the key of each frame that is needed, with whose arrays it is resumed."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +89,14 @@ def sum_of_parts(parts: Sequence[Array], whole: Array, *, residual: bool) -> Arr
 class Lanes:
     """The other nodes of a pipeline stage, which compute the other parts of its split layers; often there are none."""
 
+    epoch: int = 0
     others: Sequence[str] = ()
-    send: SendFrame | None = None
 
     def all_parts(self, kind: str, piece: range, microbatch: int, own: Mapping[int, Array]) -> Awaiting[list[Array]]:
         """The output of each part of a layer, whether this node or another one computes the part."""
         for other in self.others:
-            assert self.send is not None
             for layer, array in own.items():
-                self.send(other, (kind, layer, microbatch), (array,))
+                yield Send(other, PipelineFrame(self.epoch, (kind, layer, microbatch), (array,)))
         outputs = []
         for layer in piece:
             if layer in own:

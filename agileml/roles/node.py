@@ -191,6 +191,10 @@ class Node:
         self.worker.receive(result)
         return self._take_actions()
 
+    def lose_link(self) -> list[Action]:
+        """Nothing: the controller gives up one of the two nodes."""
+        return []
+
     def take_version(self, epoch: int, partition: int, version: Version) -> list[Action]:
         """Processes the result of a `Fetch` action."""
         if epoch == self.epoch:

@@ -1,16 +1,22 @@
-"""The message loop of a node: its link to the controller, warnings, and its end, whatever work the node does."""
+"""The message loop of a node: its link to the controller, checkpoints, warnings, its end, whatever work it does."""
 
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Generic
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import ClassVar, Generic, TypeVar
 
 from agileml.errors import AgileMLError, ControllerUnreachable, DeclaredLost, PeerRefused
-from agileml.protocol.actions import CONTROLLER
-from agileml.protocol.messages import Broken, Leave, Unlinked, Warned
+from agileml.protocol.actions import CONTROLLER, Action, Exit, Fetch, Save, Send
+from agileml.protocol.messages import Broken, Hello, Leave, Ready, Unlinked, Warned
+from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.reconnection import ControllerConnection
+from agileml.runtime.remote_blobs import blobs_of
 from agileml.runtime.role_specs import NodeRole, NodeT
 from agileml.runtime.vitals import Vitals
 from agileml.transport import Connected, Lost, Rejected
@@ -21,16 +27,22 @@ LONGEST_TURN = 1.0
 CLOSE_SECONDS = 2.0
 """Time for the last messages to be sent."""
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
 
 class NodeLoop(ABC, Generic[NodeT]):
-    """Handles messages on one thread until the node leaves."""
+    """Handles messages and carries out actions on one thread until the node leaves; a few others write checkpoints."""
+
+    begins_epoch: ClassVar[type]
+    """The message with which an epoch begins."""
 
     def __init__(self, role: NodeRole, vitals: Vitals, messages: Sequence[type] = ()) -> None:
         """`messages` are kinds of messages that only jobs of this kind have."""
         self._role = role
         self._vitals = vitals
+        self._code = role.job.source.code()
         transport, instance = role.job.transport, role.instance
         self._mailbox = Mailbox(role.rendezvous, role.name, transport, instance=instance, messages=messages)
         self._connection = ControllerConnection(self._mailbox)
@@ -45,22 +57,14 @@ class NodeLoop(ABC, Generic[NodeT]):
         self._was_warned = False
         self._rejection = ""
         """Why the controller could not be reached, as it was last logged."""
+        self._checkpoints = ModelCheckpoints(blobs_of(role.rendezvous))
+        self._disk = ThreadPoolExecutor(WRITERS, "disk")
+        self._checkpoint_queue = CheckpointQueue()
+        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
     @abstractmethod
     def _begin(self) -> None:
         """Called once this process listens."""
-
-    @abstractmethod
-    def _greet(self) -> None:
-        """Introduces the node to the controller: at the start, and to a restarted controller."""
-
-    @abstractmethod
-    def _handle(self, message: object) -> None:
-        """Handles a message of another process."""
-
-    @abstractmethod
-    def _end_turn(self) -> None:
-        """Called after the messages of a turn."""
 
     def run(self) -> bool:
         """Runs until the node is told to leave; False if the job did not admit it.
@@ -80,6 +84,9 @@ class NodeLoop(ABC, Generic[NodeT]):
             self._mailbox.send(CONTROLLER, Broken(self._role.name, f"{self._role.name} failed: {described(error)}"))
             self._mailbox.close(CLOSE_SECONDS)
             raise
+        finally:
+            self._leaving = True
+            self._disk.shutdown(wait=False, cancel_futures=True)
         self._vitals.leave()
         self._mailbox.close(CLOSE_SECONDS)
         if self._given_up:
@@ -126,9 +133,98 @@ class NodeLoop(ABC, Generic[NodeT]):
                 log.info("cannot reach the controller at %s yet: %s", event.address, event.reason)
         elif isinstance(event, Lost | Rejected) and event.peer is not None and tells_of_a_broken_link(event):
             self._mailbox.send(CONTROLLER, Unlinked(self._role.name, event.peer, event.reason))
+        if isinstance(event, Lost) and event.peer != CONTROLLER and self._node is not None:
+            self._decide(self._node.lose_link)
         if self._connection.handle(event, time.monotonic()):
             self._rejection = ""
             self._greet()
+
+    def _greet(self) -> None:
+        """Introduces the node to the controller: at the start, and to a restarted controller."""
+        name, reliable = self._role.name, self._role.reliable
+        if self._node is None:
+            self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
+        else:
+            self._mailbox.send(CONTROLLER, self._node.hello(reliable, self._code))
+            self._mailbox.send(CONTROLLER, Ready(name))
+
+    def _handle(self, message: object) -> None:
+        """Handles a message of another process."""
+        if isinstance(message, Leave) and message.lost and not self._leaving:
+            self._given_up = f"{message.reason}{self._position()}"
+        if isinstance(message, self.begins_epoch):
+            # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
+            self._mailbox.begin_epoch()
+        if self._node is not None:
+            self._decide(self._node.handle, message)
+        elif isinstance(message, Leave):
+            self._decide(lambda: [Exit(message.reason)])
+
+    def _position(self) -> str:
+        """Where the user's code is: a node that was given up may hang there."""
+        return ""
+
+    # -- actions -------------------------------------------------------------------------------------------------------
+
+    def _decide(self, decide: Callable[..., Iterable[Action]], *arguments: object) -> None:
+        """Has the node decide, and carries out each action as soon as it is known."""
+        for action in decide(*arguments):
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Send):
+            self._mailbox.send(action.to, action.message)
+            return
+        if isinstance(action, Exit):
+            log.info("leaving: %s", action.reason)
+            self._leaving = True
+            return
+        node = self._node
+        assert node is not None
+        match action:
+            case Save():
+                self._checkpoint_queue.add(action)
+                self._write_next(node)
+            case Fetch(epoch, partition, clock):
+                fetch = partial(self._checkpoints.load, partition, clock)
+                self._later(self._disk, fetch, partial(node.take_version, epoch, partition))
+
+    def _write_next(self, node: NodeT) -> None:
+        while (save := self._checkpoint_queue.next()) is not None:
+            self._later(self._disk, partial(self._write, save), partial(self._finish_writing, node, save))
+
+    def _write(self, save: Save) -> bool:
+        """Whether the version has been written."""
+        try:
+            self._checkpoints.save(save.partition, save.version)
+        except OSError as error:
+            if not self._leaving:
+                log.error("cannot write a checkpoint; the previous one is kept: %s", error)
+            return False
+        return True
+
+    def _finish_writing(self, node: NodeT, save: Save, done: bool) -> Iterable[Action]:
+        self._checkpoint_queue.finish(save)
+        self._write_next(node)
+        return node.confirm_saved(save.epoch, save.partition, save.version.clock) if done else []
+
+    def _later(self, thread: ThreadPoolExecutor, work: Callable[[], T], then: Callable[[T], Iterable[Action]]) -> None:
+        """Has another thread work, and the node decide with the result."""
+
+        def done(future: Future[T]) -> None:
+            self._done.put(lambda: self._finish(future, then))
+            self._mailbox.wake()
+
+        thread.submit(work).add_done_callback(done)
+
+    def _finish(self, future: Future[T], then: Callable[[T], Iterable[Action]]) -> None:
+        self._decide(then, future.result())
+
+    def _end_turn(self) -> None:
+        """Goes on with what other threads have finished."""
+        with suppress(Empty):
+            while True:
+                self._done.get_nowait()()
 
 
 def described(error: BaseException) -> str:

@@ -1,27 +1,23 @@
-"""The process of a node: one thread for messages and decisions, one that computes, a few that write checkpoints."""
+"""The process of a node that works and serves: one thread for messages and decisions, and one that computes."""
 
 import logging
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import TypeVar
 
 from agileml.errors import AgileMLError, BadTrainer
 from agileml.params.layout import Layout, Params
-from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
-from agileml.protocol.messages import Broken, Hello, Leave, Ready, Recover, Version
+from agileml.protocol.actions import CONTROLLER, Action, Compute, Send, WorkUnit
+from agileml.protocol.messages import Broken, Ready, Recover, Version
 from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import Node
-from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoints
-from agileml.runtime.node_loop import NodeLoop, described
-from agileml.runtime.remote_blobs import blobs_of
+from agileml.runtime.node_loop import NodeLoop, T, described
 from agileml.runtime.results import model_of
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
@@ -29,8 +25,6 @@ from agileml.slowdowns import Slowness
 from agileml.trainer import shards_of
 from agileml.user_code import beginning_of, users_traceback, whereabouts
 from agileml.work import WorkPlan
-
-T = TypeVar("T")
 
 NOT_ADMITTED, UNREACHABLE = 113, 114
 """Statuses of a node that the job did not admit, and of one that found no controller. User code, which may end its
@@ -66,15 +60,12 @@ class NodeProcess(NodeLoop[Node]):
     The node decides on both, one at a time: the computing thread goes from one piece of work to the next by itself.
     """
 
+    begins_epoch = Recover
+
     def __init__(self, role: TrainerRole, vitals: Vitals) -> None:
         super().__init__(role, vitals)
         self._trainer_role = role
-        self._code = role.job.source.code()
-        self._checkpoints = ModelCheckpoints(blobs_of(role.rendezvous))
-        self._compute = ThreadPoolExecutor(1, COMPUTE)
-        self._disk = ThreadPoolExecutor(WRITERS, "disk")
-        self._checkpoint_queue = CheckpointQueue()
-        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._computing = ThreadPoolExecutor(1, COMPUTE)
         self._deciding = Lock()
         """Held while the node decides, on whichever thread, so that its actions are queued in that order."""
         self._actions: deque[Action] = deque()
@@ -84,48 +75,27 @@ class NodeProcess(NodeLoop[Node]):
 
     def run(self) -> bool:
         sys.setswitchinterval(SWITCH_SECONDS)
-        try:
-            return super().run()
-        finally:
-            self._disk.shutdown(wait=False, cancel_futures=True)
+        return super().run()
 
     def _begin(self) -> None:
-        self._later(self._compute, self._load, self._take_node)
+        self._later(self._computing, self._load, self._take_node)
 
     def _end_turn(self) -> None:
-        self._take_results()
+        super()._end_turn()
         if self._node is not None:
             self._vitals.note_unreported(self._node.worker.unreported)
 
-    def _greet(self) -> None:
-        name, reliable = self._role.name, self._role.reliable
-        if self._node is None:
-            self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
-        else:
-            self._mailbox.send(CONTROLLER, self._node.hello(reliable, self._code))
-            self._mailbox.send(CONTROLLER, Ready(name))
-
-    def _handle(self, message: object) -> None:
-        if isinstance(message, Leave) and message.lost and not self._leaving:
-            self._given_up = f"{message.reason}{self._position()}"
-        if isinstance(message, Recover):
-            # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
-            self._mailbox.begin_epoch()
-        if self._node is not None:
-            self._decide(self._node.handle, message)
-        elif isinstance(message, Leave):
-            self._decide(lambda: [Exit(message.reason)])
-        self._act()
-
-    def _decide(self, decide: Callable[..., list[Action]], *arguments: object) -> None:
-        """Has the node decide, and queues its actions behind those of earlier decisions, of whichever thread."""
+    def _decide(self, decide: Callable[..., Iterable[Action]], *arguments: object) -> None:
+        """Has the node decide, and carries out what was decided until now, on whichever thread, in order."""
         with self._deciding:
             self._actions.extend(self._decisions(decide, *arguments))
+        while self._actions:
+            self._carry_out(self._actions.popleft())
 
-    def _decisions(self, decide: Callable[..., list[Action]], *arguments: object) -> list[Action]:
+    def _decisions(self, decide: Callable[..., Iterable[Action]], *arguments: object) -> list[Action]:
         """The node's actions; if it cannot go on, neither can the job."""
         try:
-            return decide(*arguments)
+            return list(decide(*arguments))
         except AgileMLError as error:
             return self._report_broken(error)
 
@@ -139,83 +109,25 @@ class NodeProcess(NodeLoop[Node]):
         return [Send(CONTROLLER, Broken(self._role.name, described(error)))]
 
     def _position(self) -> str:
-        """Where the user's code is, if it runs: a node that was given up may hang there."""
         frames = sys._current_frames()
         computing = [frames.get(thread.ident or 0) for thread in threading.enumerate() if thread.name == COMPUTE_THREAD]
         place = next(filter(None, map(whereabouts, computing)), "")
         return f"; it was in {place}" if place else ""
 
-    def _act(self) -> None:
-        """Carries out what was decided, in order."""
-        while self._actions:
-            action = self._actions.popleft()
-            match action:
-                case Send():
-                    self._mailbox.send(action.to, action.message)
-                case Exit():
-                    log.info("leaving: %s", action.reason)
-                    self._leaving = True
-                case _:
-                    self._start(action)
+    # -- the computing thread ----------------------------------------------------------------------------------------
 
-    def _start(self, action: Compute | Save | Fetch) -> None:
-        """Starts an action that takes time on another thread."""
-        node = self._node
-        assert node is not None
-        match action:
-            case Compute():
-                self._later(self._compute, partial(self._work, node, action.work), lambda _: [])
-            case Save():
-                self._checkpoint_queue.add(action)
-                self._write_next(node)
-            case Fetch():
-                fetch = partial(self._checkpoints.load, action.partition, action.clock)
-                self._later(
-                    self._disk, fetch, lambda version: node.take_version(action.epoch, action.partition, version)
-                )
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Compute) and self._node is not None:
+            self._later(self._computing, partial(self._work, self._node, action.work), lambda _: [])
+        else:
+            super()._carry_out(action)
 
-    def _write_next(self, node: Node) -> None:
-        while (save := self._checkpoint_queue.next()) is not None:
-            self._later(self._disk, partial(self._write, save), partial(self._finish_writing, node, save))
-
-    def _write(self, save: Save) -> bool:
-        try:
-            self._checkpoints.save(save.partition, save.version)
-        except OSError as error:
-            if not self._leaving:
-                log.error("cannot write a checkpoint; the previous one is kept: %s", error)
-            return False
-        return True
-
-    def _finish_writing(self, node: Node, save: Save, done: bool) -> list[Action]:
-        self._checkpoint_queue.finish(save)
-        self._write_next(node)
-        return node.confirm_saved(save.epoch, save.partition, save.version.clock) if done else []
-
-    # -- the other threads -------------------------------------------------------------------------------------------
-
-    def _later(self, thread: ThreadPoolExecutor, work: Callable[[], T], then: Callable[[T], list[Action]]) -> None:
-        def done(future: Future[T]) -> None:
-            self._done.put(lambda: self._finish(future, then))
-            self._mailbox.wake()
-
-        thread.submit(work).add_done_callback(done)
-
-    def _take_results(self) -> None:
-        while True:
-            try:
-                finish = self._done.get_nowait()
-            except Empty:
-                return
-            finish()
-
-    def _finish(self, future: Future[T], then: Callable[[T], list[Action]]) -> None:
+    def _finish(self, future: Future[T], then: Callable[[T], Iterable[Action]]) -> None:
         error = future.exception()
         if error is None:
             self._decide(then, future.result())
         else:
             self._decide(self._report_broken, error)
-        self._act()
 
     def _work(self, node: Node, work: WorkUnit) -> None:
         """Does pieces of work as long as the next follows from the last, which takes no help of the other thread."""

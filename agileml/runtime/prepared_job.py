@@ -23,7 +23,7 @@ from agileml.errors import AgileMLError, TrainerFailed
 from agileml.job import GaveUp, Trained, TrainingJob
 from agileml.params.declarations import call, name_of
 from agileml.params.layout import Layout
-from agileml.runtime.blob_store import BlobStore
+from agileml.protocol.messages import Version
 from agileml.runtime.node_process import TrainerRole
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result, counted, model_of
@@ -154,8 +154,11 @@ class RunnableJob(ABC):
         """A node's role."""
 
     @abstractmethod
-    def trained(self, result: Result, blobs: BlobStore | None = None) -> Trained:
-        """The result of the whole job. GaveUp: the job ended early, because nodes failed again and again."""
+    def trained(self, result: Result, load: Callable[[int, int], Version]) -> Trained:
+        """The result of the whole job; `load` reads a partition's version from a checkpoint.
+
+        GaveUp: the job ended early, because nodes failed again and again.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ class PreparedJob(RunnableJob):
             layout=layout,
         )
 
-    def trained(self, result: Result, blobs: BlobStore | None = None) -> Trained:  # noqa: ARG002 - the controller has sent the model
+    def trained(self, result: Result, load: Callable[[int, int], Version]) -> Trained:  # noqa: ARG002 - the controller has sent the model
         counters = counted(result.tally, result.versions)
         model = model_of(self.shape.layout, result.versions)
         trained = Trained(

@@ -1,7 +1,7 @@
 """Roles: all that a process of a job is given when it starts."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -11,6 +11,7 @@ from agileml.core.events import CheckpointRules, ControllerInstruction, Controll
 from agileml.core.members import Members
 from agileml.job import TrainingJob
 from agileml.params.layout import Params
+from agileml.protocol.actions import Action
 from agileml.protocol.messages import Hello, Version
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.vitals import Vitals
@@ -39,6 +40,22 @@ class NodeMachine(Protocol):
 
     def hello(self, reliable: bool, code: str) -> Hello:
         """Introduces this node, also to a restarted controller."""
+        ...
+
+    def handle(self, message: object) -> Iterable[Action]:
+        """Processes a message; carry out each action that follows from it before you ask for the next."""
+        ...
+
+    def lose_link(self) -> Iterable[Action]:
+        """Processes the loss of a link to another node, with what was in flight."""
+        ...
+
+    def take_version(self, epoch: int, partition: int, version: Version) -> Iterable[Action]:
+        """Processes the result of a `Fetch` action."""
+        ...
+
+    def confirm_saved(self, epoch: int, partition: int, clock: int) -> Iterable[Action]:
+        """Processes the end of a `Save` action."""
         ...
 
 

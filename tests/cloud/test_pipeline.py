@@ -11,7 +11,8 @@ import pytest
 
 from agileml.pipeline.builtin import model_factory
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.training import PipelinePlan, train_simulated
+from agileml.pipeline.run.local import train_simulated
+from agileml.pipeline.run.training import PipelinePlan
 from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.pipelines import STAGES, job_text, launch_through

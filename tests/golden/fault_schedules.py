@@ -88,7 +88,7 @@ def pipeline(seed: int) -> list[object]:
     plan, optimizer, nodes, faults = named("drawn", place)(seed)
     if plan.scheme == "pipedream":
         return [plan.scheme, named("problem", place)(seed) or "as in one process"]
-    train = named("train_simulated", "agileml.pipeline.run.training")
+    train = named("train_simulated", place)
     result = train(named("MODELS", place)[plan.tensor], optimizer, plan, nodes, faults=faults, seed=seed)
     return [plan.scheme, digest(result.weights), digest(result.losses)]
 

@@ -12,7 +12,8 @@ import pytest
 from agileml.pipeline.builtin import BUILT_IN
 from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.profile.model_profile import LayerCost
-from agileml.pipeline.run.training import PipelinePlan, train_simulated
+from agileml.pipeline.run.local import train_simulated
+from agileml.pipeline.run.training import PipelinePlan
 from pricing_data.units import DAY, MINUTE, format_time, parse_time
 from spotctl.files.job.reader import loads, written
 from spotctl.home.errors import BadRequest

@@ -14,6 +14,7 @@ from agileml.errors import BadArgument
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned
+from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.output import Output, Printed, show
 from agileml.runtime.prepared_job import PreparedJob, RunnableJob, shape_of
@@ -71,7 +72,7 @@ def run_job(
     with closing(ControllerClient(rendezvous, Clocks(listener), output, job.transport)) as client:
         loop = JobLoop(fleet, client, script, output, least=plan.least_nodes)
         result = loop.run(job.reliable, job.transient, earlier)
-    return plan.trained(result, rendezvous.blobs)
+    return plan.trained(result, ModelCheckpoints(rendezvous.blobs).load)
 
 
 CONTROLLER_MEMORY = "controller.jsonl"

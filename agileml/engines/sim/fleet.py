@@ -1,26 +1,40 @@
 """The `sim` engine: a job on simulated machines in virtual time, repeatable to the last line of its log."""
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.job_loop import JobLoop
-from agileml.engines.sim.job import Machines, infrequent_collection
+from agileml.engines.sim.job import JobSimulation, Machines, infrequent_collection
 from agileml.engines.sim.simulation import Simulation
 from agileml.job import Listener, Observation, Stopping, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned
 from agileml.runtime.node_process import NOT_ADMITTED
 from agileml.runtime.output import Output, show
-from agileml.runtime.prepared_job import JobShape, PreparedJob
+from agileml.runtime.prepared_job import JobShape, PreparedJob, RunnableJob
 from agileml.runtime.results import Clocks, Result, observation_of
 from agileml.runtime.role_specs import controller_settings
 
 RESTART_SECONDS = 0.2
 """Virtual seconds until a new controller runs in place of a killed one."""
+
+
+AnySimulation = JobSimulation[Any, Any]
+StopRule = Callable[[Iteration], bool]
+
+
+class SimulatedJob(RunnableJob, ABC):
+    """A job without workers and servers that can be simulated."""
+
+    @abstractmethod
+    def simulation(self, machines: Machines, stop: StopRule) -> AnySimulation:
+        """The job on such machines; `stop` is asked after each clock whether to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +43,31 @@ class SimulatedEngine:
 
     machines: Machines = field(default_factory=Machines)
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+    def run(self, job: TrainingJob | SimulatedJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         return self.play(job, FaultSchedule(chaos), listener, output)
 
-    def play(self, job: TrainingJob, script: Script, listener: Listener, output: Output = show) -> Trained:
+    def play(
+        self, job: TrainingJob | SimulatedJob, script: Script, listener: Listener, output: Output = show
+    ) -> Trained:
         """Trains as `run` does, with faults from a script. The user's code runs, and prints, in this process."""
-        trainer = job.source.load()
-        settings = controller_settings(job, job.source.code(), _StopRule(job.stopping))
+        simulation, plan = self._simulated(job)
+        fleet, link = SimulatedFleet(simulation, plan.job.source), SimulatedLink(simulation, Clocks(listener))
+        with infrequent_collection():
+            loop = JobLoop(fleet, link, script, output, least=plan.least_nodes)
+            result = loop.run(plan.job.reliable, plan.job.transient)
+        return plan.trained(result, simulation.load)
+
+    def _simulated(self, job: TrainingJob | SimulatedJob) -> tuple[AnySimulation, RunnableJob]:
+        """The simulation of a job, and the job with the shape of its model."""
+        if isinstance(job, SimulatedJob):
+            return job.simulation(self.machines, _StopRule(job.job.stopping)), job
+        trainer, code = job.source.load(), job.source.code()
+        settings = controller_settings(job, code, _StopRule(job.stopping))
         simulation = Simulation(
             trainer, settings, job.settings, self.machines, job.settings.seed, slowdowns=job.slowdowns
         )
-        link = SimulatedLink(simulation, Clocks(listener))
-        with infrequent_collection():
-            result = JobLoop(SimulatedFleet(simulation, job.source), link, script, output).run(
-                job.reliable, job.transient
-            )
-        shape = JobShape(simulation.plan, simulation.layout, settings.nodes.code)
-        return PreparedJob(job, shape).trained(result)
+        return simulation, PreparedJob(job, JobShape(simulation.plan, simulation.layout, code))
 
 
 class _StopRule:
@@ -64,7 +85,7 @@ class _StopRule:
 class SimulatedFleet:
     """The machines of a simulation, which come and go at once, in virtual time."""
 
-    def __init__(self, simulation: Simulation, source: TrainerSource) -> None:
+    def __init__(self, simulation: AnySimulation, source: TrainerSource) -> None:
         self._simulation = simulation
         self._source = source
         self._running: dict[str, None] = {}
@@ -120,7 +141,7 @@ class SimulatedLink:
     and the simulation itself decides when its controller notices a warning or a lost node.
     """
 
-    def __init__(self, simulation: Simulation, clocks: Clocks) -> None:
+    def __init__(self, simulation: AnySimulation, clocks: Clocks) -> None:
         self._simulation = simulation
         self._clocks = clocks
         self._reported = 0

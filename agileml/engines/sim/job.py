@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -33,8 +32,8 @@ from agileml.core.events import (
 )
 from agileml.engines.sim.network import Messages, Network, VirtualTime, Wire
 from agileml.errors import JobFailed, Unrecoverable
-from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
-from agileml.protocol.messages import Ready, Unlinked, Warned
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Action, Compute, Exit, Fetch, Save, Send
+from agileml.protocol.messages import Ready, Unlinked, Version, Warned
 from agileml.runtime.reconnection import BrokenLinks
 from agileml.runtime.results import Result
 from agileml.runtime.role_specs import JobControl, NodeT
@@ -61,22 +60,26 @@ class Machines:
 ControlT = TypeVar("ControlT", bound=JobControl)
 
 
-class JobSimulation(ABC, Generic[NodeT, ControlT]):
+class JobSimulation(Generic[NodeT, ControlT]):
     """A job on simulated machines. `observe` is called after each event."""
 
     def __init__(
         self,
         settings: ControllerSettings,
         control: Callable[[Mapping[str, Any] | None, float], ControlT],
+        start: Callable[[str], NodeT],
         machines: Machines | None = None,
         seed: int = 0,
         frame_bytes: int | None = None,
         observe: Callable[[Any], None] | None = None,
     ) -> None:
-        """`control` makes a controller, which continues from the record of an earlier one if there is one."""
+        """`control` makes a controller, which continues from the record of an earlier one if there is one.
+
+        `start` makes the node of a machine that has just started.
+        """
         self.machines = machines or Machines()
         self.settings = settings
-        self._new_control = control
+        self._new_control, self._start = control, start
         self.controller = control(None, 0.0)
         self.code = settings.nodes.code
         self.nodes: dict[str, NodeT] = {}
@@ -110,15 +113,11 @@ class JobSimulation(ABC, Generic[NodeT, ControlT]):
         self._gaps: dict[tuple[str, str], int] = {}
         """By link that broke, the sender's epoch then: it sends nothing more of that epoch there."""
         self._names = count()
+        self._checkpoints: dict[tuple[int, int], Version] = {}
+        """By partition and clock."""
+        self._complete = -1
+        """The clock of the newest checkpoint of all partitions."""
         self.time.later(TICK_SECONDS, self._tick)
-
-    @abstractmethod
-    def _start(self, name: str) -> NodeT:
-        """A node whose machine has just started."""
-
-    @abstractmethod
-    def _deliver(self, sender: str, receiver: str, message: object) -> None:
-        """Handles a message that has arrived at the controller or at a node."""
 
     # -- faults and machines -----------------------------------------------------------------------------------------
 
@@ -180,6 +179,8 @@ class JobSimulation(ABC, Generic[NodeT, ControlT]):
                 self._gaps[node, peer] = self.nodes[node].epoch
                 self._broken_links.report(Unlinked(node, peer, "it was cut"), self.controller.epoch, self.now)
             self.time.later(2 * self.machines.detection, self._give_up_unlinked)
+            for node in ends:
+                self._act(node, self.nodes[node].lose_link())
             return
         name = ends[ends[0] == CONTROLLER]
         self._control(NodeLost(name, "its connection broke"))
@@ -251,6 +252,17 @@ class JobSimulation(ABC, Generic[NodeT, ControlT]):
         """Whether nothing but the next tick is to come."""
         return sum(1 for _ in self.time.coming()) <= 1
 
+    def load(self, partition: int, clock: int) -> Version:
+        """A partition's version in a checkpoint."""
+        return self._checkpoints[partition, clock]
+
+    def finish(self) -> Result:
+        """Runs the job to its end. Raises an AgileMLError if it cannot go on."""
+        with infrequent_collection():
+            while (result := self.result) is None:
+                self.advance()
+        return result
+
     def advance(self) -> None:
         """Runs the next event. Raises an AgileMLError if the job has failed or is stuck."""
         if self._failed is not None:
@@ -289,6 +301,10 @@ class JobSimulation(ABC, Generic[NodeT, ControlT]):
                 self.messages.send(CONTROLLER, instruction.to, instruction.message)
             case RememberCheckpoint():
                 self._remembered_checkpoint = instruction.clock
+                # The one before stays as well: another node may be reading it.
+                for old in [key for key in self._checkpoints if key[1] < self._complete]:
+                    del self._checkpoints[old]
+                self._complete = instruction.clock
             case RememberDecision():
                 self._decided.append(json.loads(json.dumps(instruction.line)))
             case Iteration():
@@ -301,6 +317,46 @@ class JobSimulation(ABC, Generic[NodeT, ControlT]):
                 self._finished = instruction
             case Failed():
                 self._failed = instruction.why
+
+    # -- what nodes do -----------------------------------------------------------------------------------------------
+
+    def _deliver(self, sender: str, receiver: str, message: object) -> None:
+        if receiver == CONTROLLER:
+            self._control(message, sender)
+        elif receiver in self.nodes:
+            self._act(receiver, self.nodes[receiver].handle(message))
+
+    def _act(self, name: str, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    if not self._gaps or self._gaps.get((name, action.to)) != self.nodes[name].epoch:
+                        self.messages.send(name, action.to, action.message)
+                case Exit():
+                    self._leave(name)
+                case _:
+                    self._begin(name, action)
+
+    def _begin(self, name: str, action: Compute | Save | Fetch) -> None:
+        """Begins an action that takes time."""
+        match action:
+            case Save():
+                self._save(name, action)
+            case Fetch(epoch, partition, clock):
+                self._act(name, self.nodes[name].take_version(epoch, partition, self.load(partition, clock)))
+
+    def _save(self, name: str, save: Save) -> None:
+        node = self.nodes[name]
+
+        def saved() -> None:
+            if self.nodes.get(name) is node:
+                self._checkpoints[save.partition, save.version.clock] = save.version
+                self._act(name, node.confirm_saved(save.epoch, save.partition, save.version.clock))
+
+        if self.machines.saving:
+            self.time.later(self.machines.saving, saved)
+        else:
+            saved()
 
     def _leave(self, name: str) -> None:
         """A node ends as it was told to."""

@@ -9,9 +9,9 @@ from math import inf
 
 from agileml.core.controller import Controller
 from agileml.core.events import ControllerInstruction, ControllerSettings, Iteration
-from agileml.engines.sim.job import JobSimulation, Machines, infrequent_collection
+from agileml.engines.sim.job import JobSimulation, Machines
 from agileml.params.layout import Layout
-from agileml.protocol.actions import CONTROLLER, Action, Compute, Exit, Fetch, Save, Send, WorkUnit
+from agileml.protocol.actions import Compute, Fetch, Save, WorkUnit
 from agileml.protocol.messages import Version
 from agileml.roles.node import JobSettings, Node
 from agileml.slowdowns import Slowdown, Slowness, SlowServer
@@ -53,20 +53,15 @@ class Simulation(JobSimulation[Node, Controller]):
         self.layout = Layout.cut(initial_model(trainer, job.seed), job.partitions)
         self._slowdowns = slowdowns
         self._slowness: dict[str, Slowness] = {}
-        self._checkpoints: dict[tuple[int, int], Version] = {}
         control = partial(Controller.resume, self.plan, self.layout.partition_bytes(), settings)
-        super().__init__(settings, control, machines, seed, job.frame_bytes, observe)
+        super().__init__(settings, control, self._node, machines, seed, job.frame_bytes, observe)
 
-    def _start(self, name: str) -> Node:
+    def _node(self, name: str) -> Node:
         return Node(name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.now)
 
     def run(self) -> Outcome:
         """Runs the job to its end; raises an AgileMLError if it cannot go on."""
-        with infrequent_collection():
-            while self._finished is None:
-                self.advance()
-            result = self.result
-            assert result is not None
+        result = self.finish()
         return Outcome(
             result.clock,
             result.versions,
@@ -94,12 +89,6 @@ class Simulation(JobSimulation[Node, Controller]):
                 ledger.note_underway(name, node.worker.unreported)
         super()._tick()
 
-    def _deliver(self, sender: str, receiver: str, message: object) -> None:
-        if receiver == CONTROLLER:
-            self._control(message, sender)
-        elif receiver in self.nodes:
-            self._act(receiver, self.nodes[receiver].handle(message))
-
     def _carry_out(self, instruction: ControllerInstruction) -> None:
         if isinstance(instruction, Iteration) and not self.log:
             self._slow_servers_down()
@@ -114,20 +103,11 @@ class Simulation(JobSimulation[Node, Controller]):
                 if slowdown.until < inf:
                     self.at(slowdown.until, self._wire.slow.clear)
 
-    def _act(self, name: str, actions: Sequence[Action]) -> None:
-        for action in actions:
-            match action:
-                case Send():
-                    if not self._gaps or self._gaps.get((name, action.to)) != self.nodes[name].epoch:
-                        self.messages.send(name, action.to, action.message)
-                case Compute():
-                    self._compute(name, action.work)
-                case Save():
-                    self._save(name, action)
-                case Fetch():
-                    self._fetch(name, action)
-                case Exit():
-                    self._leave(name)
+    def _begin(self, name: str, action: Compute | Save | Fetch) -> None:
+        if isinstance(action, Compute):
+            self._compute(name, action.work)
+        else:
+            super()._begin(name, action)
 
     def _compute(self, name: str, work: WorkUnit) -> None:
         seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * work.items
@@ -142,21 +122,3 @@ class Simulation(JobSimulation[Node, Controller]):
                 self._act(name, node.take_result(replace(result, seconds=seconds)))
 
         self.time.later(seconds, computed)
-
-    def _save(self, name: str, save: Save) -> None:
-        node = self.nodes[name]
-
-        def saved() -> None:
-            if self.nodes.get(name) is node:
-                self._checkpoints[save.partition, save.version.clock] = save.version
-                self._act(name, node.confirm_saved(save.epoch, save.partition, save.version.clock))
-
-        if self.machines.saving:
-            self.time.later(self.machines.saving, saved)
-        else:
-            saved()
-
-    def _fetch(self, name: str, fetch: Fetch) -> None:
-        node = self.nodes[name]
-        version = self._checkpoints[fetch.partition, fetch.clock]
-        self._act(name, node.take_version(fetch.epoch, fetch.partition, version))

@@ -62,9 +62,8 @@ class UpdateDetails:
 class PipelineProgress:
     """The losses and plans of a pipeline, as its controller reports them to the process that has started it."""
 
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
-        """Microbatches of an update."""
+    def __init__(self, settings: ElasticSettings) -> None:
+        self.batch, self.layers = settings.batch, len(settings.layer_bytes)
         self.losses: dict[int, float] = {}
         self.history: list[EpochRecord] = []
         self.redone = 0

@@ -19,16 +19,14 @@ from agileml.pipeline.elastic.messages import (
     CopyKept,
     CopyLayers,
     FramesLost,
-    LayerSaved,
     NodeInstruction,
-    NodeReady,
     NodeReport,
     RunBatches,
     TakeSeat,
 )
 from agileml.pipeline.elastic.seats import HeldLayers, PipelineLayout, neighbors_copies, work_orders
 from agileml.pipeline.schedule.schedules import FLUSHING
-from agileml.protocol.messages import Leave
+from agileml.protocol.messages import Leave, Restored, Saved
 
 Instructions = list[tuple[str, NodeInstruction | Leave]]
 """Pairs of a node and an instruction for it. `Leave` is for a node that is no longer needed."""
@@ -141,13 +139,13 @@ class ElasticController:
         if self.finished or report.epoch != self.epoch:
             return []
         match report:
-            case NodeReady(node):
+            case Restored(node):
                 return self._ready(node, now)
             case BatchesDone(node, _, losses):
                 return self._done(node, losses, now)
             case CopyKept():
                 self._note_kept(report)
-            case LayerSaved():
+            case Saved():
                 return self._note_saved(report)
             case FramesLost():
                 # Nobody knows which frames are lost, so all nodes start again from the state before this work.
@@ -269,14 +267,14 @@ class ElasticController:
             missing = self._copying[1] - {kept.layer}
             self._copying = (kept.batch, missing) if missing else None
 
-    def _note_saved(self, saved: LayerSaved) -> Instructions:
-        if self._saving is None or self._saving[0] != saved.batch:
+    def _note_saved(self, saved: Saved) -> Instructions:
+        if self._saving is None or self._saving[0] != saved.clock:
             return []
-        missing = self._saving[1] - {saved.layer}
-        self._saving = (saved.batch, missing) if missing else None
+        missing = self._saving[1] - {saved.partition}
+        self._saving = (saved.clock, missing) if missing else None
         if missing:
             return []
-        self.backup = saved.batch
+        self.backup = saved.clock
         return self._end() if self.phase is ElasticPhase.SAVING else []
 
     def _kept(self) -> tuple[int, ...]:

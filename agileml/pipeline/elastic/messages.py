@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from agileml.pipeline.elastic.seats import WorkOrder
+from agileml.protocol.messages import Restored, Saved
 
 STORE = "store"
 """The source of a layer that no node holds."""
@@ -49,14 +50,6 @@ class CopyLayers:
 
 
 @dataclass(frozen=True)
-class NodeReady:
-    """The node has all layers of its seat."""
-
-    node: str
-    epoch: int
-
-
-@dataclass(frozen=True)
 class BatchesDone:
     """The node has finished its work order."""
 
@@ -76,16 +69,6 @@ class CopyKept:
 
 
 @dataclass(frozen=True)
-class LayerSaved:
-    """A layer is in the store as it was before `batch`."""
-
-    node: str
-    epoch: int
-    batch: int
-    layer: int
-
-
-@dataclass(frozen=True)
 class FramesLost:
     """The node's link to another node broke and was replaced: frames of this epoch may be lost."""
 
@@ -94,4 +77,5 @@ class FramesLost:
 
 
 NodeInstruction = TakeSeat | RunBatches | CopyLayers
-NodeReport = NodeReady | BatchesDone | CopyKept | LayerSaved | FramesLost
+NodeReport = Restored | BatchesDone | CopyKept | Saved | FramesLost
+"""A node has the layers of its seat, has finished its work, has a copy, has saved a layer, or lacks frames."""

@@ -13,20 +13,13 @@ from math import ceil, floor, lcm
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings, Instructions
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts, planned_layout
-from agileml.pipeline.elastic.messages import (
-    BatchesDone,
-    CopyKept,
-    CopyLayers,
-    LayerSaved,
-    NodeReady,
-    RunBatches,
-    TakeSeat,
-)
+from agileml.pipeline.elastic.messages import BatchesDone, CopyKept, CopyLayers, RunBatches, TakeSeat
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE
 from agileml.pipeline.schedule.schedules import STASHING, ScheduleShape, orders
 from agileml.pipeline.schedule.simulator import StageTimes, play
+from agileml.protocol.messages import Restored, Saved
 
 _BANDWIDTH = 1.25e9
 """Bytes per second where a plan has no links: 10 Gbit/s."""
@@ -248,14 +241,14 @@ class FleetReplay:
                 case TakeSeat(epoch=epoch, layers=layers, sources=sources) if layers:
                     sizes = self.layer_bytes
                     moved = sum(sizes[layer] for layer, source in sources.items() if source != "initial")
-                    ready = partial(self.controller.report, NodeReady(node, epoch))
+                    ready = partial(self.controller.report, Restored(node, epoch))
                     self.put(now + self.settle + moved / self.bandwidth, ready)
                 case CopyLayers(epoch, batch, copies, saved):
                     # Copies take no time.
                     for layer, other in copies:
                         self.controller.report(CopyKept(other, epoch, batch, layer), now)
                     for layer in saved:
-                        self.controller.report(LayerSaved(node, epoch, batch, layer), now)
+                        self.controller.report(Saved(node, epoch, layer, batch), now)
                 case RunBatches():
                     working.append((node, instruction))
         if working:

@@ -25,7 +25,7 @@ from agileml.engines.interrupts import ignored_by_children
 from agileml.engines.local.processes import NODE_ENVIRONMENT
 from agileml.errors import JobFailed
 from agileml.pipeline.builtin import ModelFactory
-from agileml.pipeline.elastic.messages import INITIAL, NodeReport, RunBatches, TakeSeat
+from agileml.pipeline.elastic.messages import INITIAL, RunBatches, TakeSeat
 from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
 from agileml.pipeline.model.arrays import BFLOAT16, added, nbytes, packed
 from agileml.pipeline.model.base import (
@@ -41,9 +41,10 @@ from agileml.pipeline.model.base import (
 from agileml.pipeline.optimizers import Optimizer, TorchOptimizer
 from agileml.pipeline.profile.model_profile import FORMAT, OPTIMIZER_STATE, LayerCost, ModelProfile
 from agileml.pipeline.run.fleet_job import PIPELINE_MESSAGES
-from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
-from agileml.pipeline.tensor_parts import TensorPart, pieces, sum_of_parts
+from agileml.pipeline.run.node import PipelineNode, PipelineTask
+from agileml.pipeline.tensor_parts import PipelineFrame, TensorPart, pieces, sum_of_parts
 from agileml.pipeline.torch_layers import TorchLayer
+from agileml.protocol.actions import Send
 from agileml.protocol.messages import Broken
 from agileml.runtime.folders import own_folder
 from agileml.runtime.mailbox import Envelope, Mailbox
@@ -296,23 +297,22 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
     layout = PipelineLayout((((0, last),),), (microbatches,))
     numbers = count()
 
-    def report(message: NodeReport | Broken) -> None:
-        if isinstance(message, Broken):
-            raise JobFailed(message.message.removeprefix(f"{name}: "))
-
-    def send(node: str, frame: PipelineFrame) -> None:
-        raise AssertionError(f"one node has all layers, and sends {frame.key} to {node}")
-
     # The profile is of the first microbatch; the data may not have many.
     first_only = replace(model, data=lambda _: model.data(0))
-    node = PipelineNode(name, PipelineTask(first_only, _rule(model), "flush"), send, report)
+    node = PipelineNode(name, PipelineTask(first_only, _rule(model), "flush"))
     layers = tuple(range(len(model.layers)))
-    node.handle(TakeSeat(epoch, 0, layers, dict.fromkeys(layers, INITIAL), (), ()))
+
+    def follow(instruction: TakeSeat | RunBatches) -> None:
+        for action in node.handle(instruction):
+            if isinstance(action, Send) and isinstance(action.message, Broken):
+                raise JobFailed(action.message.message.removeprefix(f"{name}: "))
+
+    follow(TakeSeat(epoch, 0, layers, dict.fromkeys(layers, INITIAL), (), ()))
 
     def train() -> None:
         first = next(numbers)
         work = work_orders(layout, [name], "flush", first, first + 1)[name]
-        node.handle(RunBatches(epoch, first, first + 1, work, ()))
+        follow(RunBatches(epoch, first, first + 1, work, ()))
 
     return train
 

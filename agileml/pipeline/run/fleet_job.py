@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
-import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, cast, get_args
 
 from agileml.apps.registry import TrainerSource
-from agileml.core.events import ControllerSettings
+from agileml.core.events import ControllerSettings, Iteration
+from agileml.engines.sim.fleet import SimulatedJob
+from agileml.engines.sim.job import JobSimulation, Machines
 from agileml.job import Counters, GaveUp, Trained, TrainingJob
 from agileml.params.layout import Params
 from agileml.pipeline.builtin import model_factory
 from agileml.pipeline.elastic.control import PipelineControl
 from agileml.pipeline.elastic.controller import ElasticSettings
 from agileml.pipeline.elastic.messages import (
-    CopyLayers,
+    BatchesDone,
+    CopyKept,
     FramesLost,
     NodeInstruction,
-    NodeReport,
     RunBatches,
     TakeSeat,
 )
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
-from agileml.pipeline.run.node import PipelineFrame, PipelineNode, PipelineTask
-from agileml.pipeline.run.saved_layers import SavedLayers, model_of_layers
+from agileml.pipeline.run.node import PipelineNode, PipelineTask
 from agileml.pipeline.run.stage_program import check_joint_update
-from agileml.pipeline.run.training import PipelinePlan, elastic_settings
-from agileml.protocol.actions import CONTROLLER
-from agileml.protocol.messages import Leave, Ready, Version
-from agileml.runtime.blob_store import BlobStore
-from agileml.runtime.checkpoints import ModelCheckpoints
+from agileml.pipeline.run.training import PipelinePlan, elastic_settings, model_of_layers
+from agileml.pipeline.tensor_parts import PipelineFrame
+from agileml.protocol.actions import Action, Save
+from agileml.protocol.messages import Leave, Version
 from agileml.runtime.node_loop import NodeLoop
-from agileml.runtime.prepared_job import RunnableJob
-from agileml.runtime.remote_blobs import blobs_of
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result
-from agileml.runtime.role_specs import UNLIMITED, ControllerRole, NodeRole
+from agileml.runtime.role_specs import UNLIMITED, ControllerRole, NodeRole, controller_settings
 from agileml.runtime.vitals import Vitals
-from agileml.transport import Connected, Lost, Rejected
 from agileml.user_code import copy_of, original
 
-PIPELINE_MESSAGES = (*get_args(NodeInstruction), *get_args(NodeReport), PipelineFrame)
+PIPELINE_MESSAGES = (*get_args(NodeInstruction), BatchesDone, CopyKept, FramesLost, PipelineFrame)
 """Messages that only pipelines have."""
 
 
@@ -55,7 +50,7 @@ _MICROBATCH = "microbatch"
 _COPIED = "a model of the caller"
 
 
-log = logging.getLogger(__name__)
+_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +91,7 @@ class PipelineRole(NodeRole):
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedPipeline(RunnableJob):
+class PreparedPipeline(SimulatedJob):
     """A pipeline's job. An update is a clock, and a layer is a partition of the model."""
 
     nodes_are_alike = True
@@ -130,11 +125,17 @@ class PreparedPipeline(RunnableJob):
             partitions=len(self.settings.layer_bytes),
         )
 
-    def trained(self, result: Result, blobs: BlobStore | None = None) -> Trained:
-        """The result of the whole job, whose model is in the store. GaveUp: the job ended early."""
-        assert blobs is not None
-        store, layers = ModelCheckpoints(blobs), range(len(self.settings.layer_bytes))
-        model = model_of_layers([store.load(layer, result.clock) for layer in layers])
+    def simulation(
+        self, machines: Machines, stop: Callable[[Iteration], bool]
+    ) -> JobSimulation[PipelineNode, PipelineControl]:
+        task = self.task.task(self.job.source)
+        rules = controller_settings(self.job, self.code, stop)
+        control = partial(PipelineControl.resumed, rules, self.settings)
+        return JobSimulation(rules, control, lambda name: PipelineNode(name, task), machines, self.job.settings.seed)
+
+    def trained(self, result: Result, load: Callable[[int, int], Version]) -> Trained:
+        layers = range(len(self.settings.layer_bytes))
+        model = model_of_layers([load(layer, result.clock) for layer in layers])
         microbatches, _ = result.tally
         counters = Counters(microbatches, microbatches, 0, 0)
         counts = result.evictions, result.failures, result.interrupted, result.loss
@@ -180,71 +181,38 @@ def load_model(source: TrainerSource) -> PipelineModel:
 class PipelineProcess(NodeLoop[PipelineNode]):
     """Computes on the thread that handles messages: what it waits for is a message."""
 
+    begins_epoch = TakeSeat
+
     def __init__(self, role: PipelineRole, vitals: Vitals) -> None:
         super().__init__(role, vitals, PIPELINE_MESSAGES)
         self._task = role.work
-        self._code = role.job.source.code()
-        self._saved: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._store = SavedLayers(blobs_of(role.rendezvous), self._note_saved)
         self._warm_epoch = 0
         """The latest epoch in which the node has worked: the first work may take longer than later work."""
 
-    def run(self) -> bool:
-        try:
-            return super().run()
-        finally:
-            self._store.close()
-
     def _begin(self) -> None:
-        role = self._role
+        source = self._role.job.source
         with self._vitals.step(first=True):
-            task = self._task.task(role.job.source)
-        self._vitals.note_loaded(f"the model {role.job.source.target}")
-        report = partial(self._mailbox.send, CONTROLLER)
-        self._node = PipelineNode(role.name, task, self._send, report, self._store)
-
-    def _greet(self) -> None:
-        assert self._node is not None
-        self._mailbox.send(CONTROLLER, self._node.hello(self._role.reliable, self._code))
-        self._mailbox.send(CONTROLLER, Ready(self._role.name))
+            task = self._task.task(source)
+        self._vitals.note_loaded(f"the model {source.target}")
+        self._node = PipelineNode(self._role.name, task)
 
     def _handle(self, message: object) -> None:
-        node = self._node
-        assert node is not None
-        match message:
-            case Leave():
-                log.info("leaving: %s", message.reason)
-                self._leaving, self._given_up = True, message.reason if message.lost else ""
-            case TakeSeat():
-                # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
-                self._mailbox.begin_epoch()
-                self._work(node, message)
-            case RunBatches() | CopyLayers() | PipelineFrame():
-                self._work(node, message)
-
-    def _work(self, node: PipelineNode, message: NodeInstruction | PipelineFrame) -> None:
-        first = self._warm_epoch != message.epoch
-        with self._vitals.step(first=first, at=(message.epoch, 0)):
-            node.handle(message)
+        if isinstance(message, Leave):
+            super()._handle(message)
+            return
+        epoch: int = getattr(message, "epoch", 0)
+        with self._vitals.step(first=self._warm_epoch != epoch, at=(epoch, 0)):
+            super()._handle(message)
         if isinstance(message, RunBatches):
-            self._warm_epoch = message.epoch
+            self._warm_epoch = epoch
+
+    def _carry_out(self, action: Action) -> None:
+        super()._carry_out(action)
+        # Another process waits for it, and this one may compute for long.
         self._mailbox.push()
 
-    def _handle_link(self, event: Connected | Lost | Rejected) -> None:
-        super()._handle_link(event)
-        if isinstance(event, Lost) and event.peer != CONTROLLER and self._node is not None:
-            self._mailbox.send(CONTROLLER, FramesLost(self._role.name, self._node.epoch))
-
-    def _send(self, to: str, frame: PipelineFrame) -> None:
-        self._mailbox.send(to, frame)
-        # The other node waits for it, and this one may compute for long.
-        self._mailbox.push()
-
-    def _note_saved(self, then: Callable[[], None]) -> None:
-        self._saved.put(then)
-        self._mailbox.wake()
-
-    def _end_turn(self) -> None:
-        with suppress(Empty):
-            while True:
-                self._saved.get_nowait()()
+    def _write(self, save: Save) -> bool:
+        """Tries until it succeeds: the next checkpoint waits for this one."""
+        while not (written := super()._write(save)) and not self._leaving:
+            time.sleep(_RETRY_SECONDS)
+        return written

@@ -1,37 +1,38 @@
-"""`train_local`: an elastic pipeline on processes of this computer, in one call, also with faults."""
+"""An elastic pipeline in one call: `train_local` on processes of this computer, `train_simulated` in this process."""
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from agileml.checks import check_whole
 from agileml.core.events import Iteration
 from agileml.core.members import Members
-from agileml.engines.chaos import WARNING_SECONDS, Act, Evict, Join, KillNodes, RunningMachine
+from agileml.engines.chaos import WARNING_SECONDS, Act, Evict, Join, KillNodes, Quiet, RunningMachine
 from agileml.engines.local.fleet import CONTROLLER_MEMORY, SECRET_BYTES, LocalFleet, run_job
 from agileml.engines.local.processes import Processes
+from agileml.engines.sim.fleet import SimulatedEngine
+from agileml.engines.sim.job import Machines
+from agileml.engines.sim.network import Network
 from agileml.errors import BadArgument, JobFailed
 from agileml.job import GaveUp, Stopping, TrainingJob
 from agileml.pipeline.elastic.control import PipelineProgress
+from agileml.pipeline.elastic.controller import ElasticSettings
 from agileml.pipeline.model.arrays import named_arrays
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
 from agileml.pipeline.run.fleet_job import ModelSource, PreparedPipeline, copied_source, prepare_pipeline
-from agileml.pipeline.run.node import PipelineFrame
-from agileml.pipeline.run.saved_layers import (
-    PipelineCheckpoint,
-    layer_frame,
-    load_checkpoint,
-    save_checkpoint,
-    version_of,
-)
-from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, check_nodes, result_of
+from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, check_nodes, model_of_layers, result_of
+from agileml.pipeline.schedule.schedules import FLUSHING
+from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import UnreadableBlob
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_process import Memory
@@ -44,6 +45,10 @@ HANG_SECONDS = 30.0
 
 _SILENT_SECONDS = 10.0
 """The computer may be busy, and a process that ends is noticed at once."""
+
+
+_ONLY_MESSAGES_TAKE_TIME = Machines(loading=0.0, network=Network(jitter=0.001))
+"""Each another one."""
 
 
 class PipelineStopped(JobFailed):
@@ -70,17 +75,7 @@ def train_local(
     checkpoint file the run survives its own process: a new process goes on from the file.
     PipelineStopped: the training cannot go on after its first copy of all layers.
     """
-    check_whole("nodes", nodes, 1)
-    job = TrainingJob(
-        copied_source(replace(model, optimizer=optimizer)),
-        0,
-        nodes,
-        Stopping(clocks=plan.batches),
-        heartbeat_timeout=_SILENT_SECONDS,
-        hang_timeout=hang_timeout,
-    )
-    prepared = prepare_pipeline(job, ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute), plan)
-    check_nodes(nodes, prepared.settings)
+    prepared = _prepared(model, optimizer, plan, nodes, hang_timeout)
     with closing(Processes()) as processes:
         rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))
         run = _LocalRun(prepared, rendezvous, faults or FaultScript([]), checkpoint)
@@ -97,6 +92,31 @@ def train_local(
         if result.interrupted:
             raise KeyboardInterrupt
         return run.trained(result.clocks)
+
+
+def train_simulated(model: PipelineModel, optimizer: UpdateRule, plan: PipelinePlan, nodes: int) -> TrainedPipeline:
+    """Trains in this process, on simulated machines."""
+    prepared = _prepared(model, optimizer, plan, nodes)
+    progress = PipelineProgress(prepared.settings)
+    trained = SimulatedEngine(_ONLY_MESSAGES_TAKE_TIME).play(prepared, Quiet(), progress.note)
+    return result_of(progress, trained.model, trained.clocks)
+
+
+def _prepared(
+    model: PipelineModel, optimizer: UpdateRule, plan: PipelinePlan, nodes: int, hang_timeout: float = HANG_SECONDS
+) -> PreparedPipeline:
+    check_whole("nodes", nodes, 1)
+    job = TrainingJob(
+        copied_source(replace(model, optimizer=optimizer)),
+        0,
+        nodes,
+        Stopping(clocks=plan.batches),
+        heartbeat_timeout=_SILENT_SECONDS,
+        hang_timeout=hang_timeout,
+    )
+    prepared = prepare_pipeline(job, ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute), plan)
+    check_nodes(nodes, prepared.settings)
+    return prepared
 
 
 @dataclass
@@ -145,7 +165,7 @@ class _LocalRun:
         self._settings, self._folder, self._file = prepared.settings, rendezvous.folder, file
         self._store = ModelCheckpoints(rendezvous.blobs)
         self.faults = faults
-        self._progress = PipelineProgress(prepared.settings.batch)
+        self._progress = PipelineProgress(prepared.settings)
         self._kept = 0
 
     def resume(self) -> int:
@@ -153,8 +173,8 @@ class _LocalRun:
         if self._file is None or not self._file.exists():
             return 0
         kept = load_checkpoint(self._file, self._settings)
-        for layer, frame in enumerate(kept.layers):
-            self._store.save(layer, version_of(frame))
+        for layer, version in enumerate(kept.layers):
+            self._store.save(layer, version)
         self._progress.losses, self._kept = dict(kept.losses), kept.batch
         with closing(Memory(self._folder / CONTROLLER_MEMORY)) as memory:
             memory.remember_decision([[k, loss] for k, loss in kept.losses.items()])
@@ -175,20 +195,85 @@ class _LocalRun:
         """Writes the state before a batch to the file, unless it has a later one."""
         if self._file is None or batch <= self._kept:
             return
-        kept = PipelineCheckpoint(batch, self._progress.losses, self._frames(batch))
+        kept = PipelineCheckpoint(batch, self._progress.losses, self._layers(batch))
         save_checkpoint(self._file, self._settings, kept)
         self._kept = batch
 
     def trained(self, batch: int) -> TrainedPipeline:
         """The result after this many updates."""
-        return result_of(self._progress, self._frames(batch), batch)
+        return result_of(self._progress, model_of_layers(self._layers(batch)), batch)
 
-    def _frames(self, batch: int) -> list[PipelineFrame]:
+    def _layers(self, batch: int) -> list[Version]:
         """The layers before a batch."""
-        return [layer_frame(layer, self._store.load(layer, batch)) for layer in range(len(self._settings.layer_bytes))]
+        return [self._store.load(layer, batch) for layer in range(len(self._settings.layer_bytes))]
 
 
 def save_weights(path: Path, trained: TrainedPipeline) -> None:
     """Writes the model of a training as `spotctl launch` does: weights and buffers of all layers, by name."""
     with path.open("wb") as file:
         np.savez(file, **named_arrays(trained.weights, trained.buffers))  # type: ignore[arg-type]
+
+
+_ABOUT = "about"
+
+
+@dataclass(frozen=True)
+class PipelineCheckpoint:
+    """The losses before a batch, and the layers in order."""
+
+    batch: int
+    losses: Mapping[int, float]
+    layers: Sequence[Version]
+
+
+def save_checkpoint(path: Path, settings: ElasticSettings, kept: PipelineCheckpoint) -> None:
+    """Replaces the file in one step."""
+    heads: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    for layer, version in enumerate(kept.layers):
+        head, *state = version.state
+        count, buffers, *numbers = head.tolist()
+        heads[str(layer)] = numbers, (count, buffers)
+        arrays |= {f"{layer}/{i}": array for i, array in enumerate(state)}
+    about = {
+        "batch": kept.batch,
+        "as": _terms(settings),
+        "losses": {str(k): loss for k, loss in kept.losses.items() if k < kept.batch * settings.batch},
+        "layers": heads,
+    }
+    new = path.with_suffix(".new")
+    with new.open("wb") as file:
+        np.savez(file, **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
+    new.replace(path)
+
+
+def _terms(settings: ElasticSettings) -> str:
+    """The settings on which the result depends; flushing schemes count as one."""
+    scheme = "flush" if settings.scheme in FLUSHING else settings.scheme
+    return f"{scheme} with {settings.batch} microbatches"
+
+
+def load_checkpoint(path: Path, settings: ElasticSettings) -> PipelineCheckpoint:
+    """The content of a file. Raises BadArgument if it is of another run."""
+    layers: dict[int, Version] = {}
+    try:
+        with np.load(path) as file:
+            about = json.loads(file[_ABOUT].tobytes())
+            batch = int(about["batch"])
+            for name, (numbers, counts) in about["layers"].items():
+                count = sum(1 for key in file.files if key.startswith(f"{name}/"))
+                head = np.array([*counts, *numbers], np.int64)
+                layers[int(name)] = Version(batch, Tally(0, 0), [head, *(file[f"{name}/{i}"] for i in range(count))])
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise BadArgument(
+            f"checkpoint {path}: cannot be read ({error}); remove it to start from the beginning"
+        ) from None
+    if len(layers) != len(settings.layer_bytes):
+        raise BadArgument(f"checkpoint {path} belongs to a model of {len(layers)} layers; remove it or name another")
+    if about.get("as") != _terms(settings):
+        raise BadArgument(
+            f"checkpoint {path} was written by {about.get('as', 'an older version')}, and this run is"
+            f" {_terms(settings)}: use the same scheme and number of microbatches, or name another file"
+        )
+    losses = {int(k): loss for k, loss in about["losses"].items()}
+    return PipelineCheckpoint(batch, losses, [version for _, version in sorted(layers.items())])

@@ -1,9 +1,7 @@
-"""A node of a pipeline as a state machine: instructions and frames in, frames and reports out."""
+"""A node of a pipeline as a state machine: instructions and frames in, actions out."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Protocol
 
 from agileml.errors import AgileMLError
 from agileml.pipeline.elastic.messages import (
@@ -12,17 +10,16 @@ from agileml.pipeline.elastic.messages import (
     BatchesDone,
     CopyKept,
     CopyLayers,
-    LayerSaved,
-    NodeReady,
-    NodeReport,
+    FramesLost,
     RunBatches,
     TakeSeat,
 )
 from agileml.pipeline.model.base import Array, PipelineModel, UpdateRule
 from agileml.pipeline.run.stage_program import StageProgram
-from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state
-from agileml.pipeline.tensor_parts import Awaiting, FrameKey, Lanes
-from agileml.protocol.messages import Broken, Hello
+from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state, layer_state
+from agileml.pipeline.tensor_parts import Awaiting, FrameKey, Lanes, PipelineFrame
+from agileml.protocol.actions import CONTROLLER, Action, Exit, Fetch, Save, Send
+from agileml.protocol.messages import Broken, Hello, Leave, Restored, Saved, Tally, Version
 
 STATE, COPY = "state", "copy"
 """Frames with a layer, its versions and its optimizer's state: to be taken over, or to be kept as a copy."""
@@ -38,39 +35,12 @@ class PipelineTask:
     recompute: bool = False
 
 
-@dataclass(frozen=True)
-class PipelineFrame:
-    """Arrays for another node; those of an older epoch are dropped."""
-
-    epoch: int
-    key: FrameKey
-    arrays: tuple[Array, ...]
-    versions: tuple[int, ...] = ()
-    """Numbers of the weight versions, in a frame with the state of a layer."""
-    counts: tuple[int, int] = (0, 0)
-    """In such a frame: the arrays of a weight version, and the buffers."""
-
-
-class LayerStore(Protocol):
-    """Where layers are saved, in case that no node holds them."""
-
-    def save(self, frame: PipelineFrame, then: Callable[[], None]) -> None:
-        """Saves a frame with the state of a layer. `then` is called once that is done; not if it fails."""
-
-    def load(self, layer: int, batch: int) -> PipelineFrame | None:
-        """The frame of a layer as it was before a batch; None if it arrives as a message."""
-
-
 @dataclass
 class PipelineNode:
-    """Runs work orders. `send` takes a frame for a node, `report` a message for the controller."""
+    """Runs work orders. It computes while its actions are taken from it: others need not wait for its frames."""
 
     name: str
     task: PipelineTask
-    send: Callable[[str, PipelineFrame], None]
-    report: Callable[[NodeReport | Broken], None]
-    store: LayerStore | None = None
-    """None for a node whose layers are never in a store."""
     epoch: int = 0
 
     def __post_init__(self) -> None:
@@ -78,7 +48,7 @@ class PipelineNode:
         """States by the batch that comes next, of own layers and of those of a neighbor."""
         self._keep: tuple[int, ...] = ()
         """The batches whose states may still be needed."""
-        self._frames: dict[tuple[int, FrameKey], PipelineFrame] = {}
+        self._frames: dict[tuple[int, FrameKey], tuple[Array, ...]] = {}
         self._seat: TakeSeat | None = None
         self._run: _OrderInProgress | None = None
 
@@ -86,109 +56,121 @@ class PipelineNode:
         """Introduces this node, also to a restarted controller."""
         return Hello(self.name, reliable, code)
 
-    def handle(self, message: object) -> None:
+    def handle(self, message: object) -> Iterator[Action]:
         """Follows an instruction of the controller, or takes a frame of another node."""
         match message:
             case TakeSeat():
-                self._take(message)
+                yield from self._take(message)
             case CopyLayers():
-                self._copy(message)
+                yield from self._copy(message)
             case RunBatches() if message.epoch == self.epoch:
-                self._start(message)
+                yield from self._start(message)
             case PipelineFrame():
-                self._receive(message)
+                yield from self._receive(message)
+            case Leave():
+                yield Exit(message.reason)
 
-    def _receive(self, frame: PipelineFrame) -> None:
+    def lose_link(self) -> Iterator[Action]:
+        """The link to another node broke and was replaced."""
+        yield Send(CONTROLLER, FramesLost(self.name, self.epoch))
+
+    def take_version(self, epoch: int, layer: int, version: Version) -> Iterator[Action]:
+        """Takes a layer of its seat from the store."""
+        if epoch == self.epoch:
+            yield from self._receive(PipelineFrame(epoch, (STATE, layer, version.clock), tuple(version.state)))
+
+    def confirm_saved(self, epoch: int, layer: int, batch: int) -> Iterator[Action]:
+        """A layer is in the store as it was before a batch."""
+        yield Send(CONTROLLER, Saved(self.name, epoch, layer, batch))
+
+    def _receive(self, frame: PipelineFrame) -> Iterator[Action]:
         """Takes a frame of this epoch or a later one."""
         kind, layer, batch = frame.key
         if kind == COPY:
             # The work order that says to keep the copy may come later.
             if frame.epoch == self.epoch and (batch in self._keep or batch > max(self._keep, default=0)):
-                self._snapshots.setdefault(batch, {})[layer] = layer_state(frame)
-                self.report(CopyKept(self.name, self.epoch, batch, layer))
+                self._snapshots.setdefault(batch, {})[layer] = layer_state(frame.arrays)
+                yield Send(CONTROLLER, CopyKept(self.name, self.epoch, batch, layer))
         elif frame.epoch >= self.epoch:
-            self._frames[frame.epoch, frame.key] = frame
-            self._continue()
+            self._frames[frame.epoch, frame.key] = frame.arrays
+            yield from self._continue()
 
-    def _take(self, seat: TakeSeat) -> None:
+    def _take(self, seat: TakeSeat) -> Iterator[Action]:
         self.epoch, self._seat, self._run = seat.epoch, seat, None
-        self._frames = {key: frame for key, frame in self._frames.items() if key[0] >= seat.epoch}
+        self._frames = {key: arrays for key, arrays in self._frames.items() if key[0] >= seat.epoch}
         mine = self._snapshots.setdefault(seat.batch, {})
         for layer, node in seat.gives:
-            self.send(node, state_frame(STATE, seat.epoch, seat.batch, layer, mine[layer]))
+            yield Send(node, PipelineFrame(seat.epoch, (STATE, layer, seat.batch), tuple(mine[layer].arrays())))
         for layer, source in seat.sources.items():
             if source == INITIAL:
                 mine[layer] = initial_state(self.task.model, self.task.optimizer, layer)
-            elif source == STORE and self.store and (frame := self.store.load(layer, seat.batch)) is not None:
-                mine[layer] = layer_state(frame)
         # Layers that others take over stay until work begins: the move may be interrupted and planned again.
         self._drop_but((*seat.keep, seat.batch))
-        self._continue()
+        yield from self._continue()
+        for layer, source in seat.sources.items():
+            if source == STORE:
+                yield Fetch(seat.epoch, layer, seat.batch)
 
     def _drop_but(self, keep: tuple[int, ...]) -> None:
         self._keep = keep
         self._snapshots = {batch: states for batch, states in self._snapshots.items() if batch in keep}
 
-    def _copy(self, order: CopyLayers) -> None:
+    def _copy(self, order: CopyLayers) -> Iterator[Action]:
         states = self._snapshots[order.batch]
         for layer, node in order.copies:
-            self.send(node, state_frame(COPY, order.epoch, order.batch, layer, states[layer]))
-        for layer in order.saved if self.store else ():
-            assert self.store is not None
-            frame = state_frame(STATE, order.epoch, order.batch, layer, states[layer])
-            self.store.save(frame, partial(self.report, LayerSaved(self.name, order.epoch, order.batch, layer)))
+            yield Send(node, PipelineFrame(order.epoch, (COPY, layer, order.batch), tuple(states[layer].arrays())))
+        for layer in order.saved:
+            yield Save(order.epoch, layer, layer_version(order.batch, states[layer]))
 
-    def _continue(self) -> None:
+    def _continue(self) -> Iterator[Action]:
         if self._seat is not None:
-            self._gather(self._seat)
+            yield from self._gather(self._seat)
         if self._run is not None:
-            self._advance(self._run)
+            yield from self._advance(self._run)
 
-    def _gather(self, seat: TakeSeat) -> None:
+    def _gather(self, seat: TakeSeat) -> Iterator[Action]:
         """Takes layers that have arrived; reports once all are there."""
         mine = self._snapshots[seat.batch]
         for layer in seat.layers:
-            frame = self._frames.pop((self.epoch, (STATE, layer, seat.batch)), None)
-            if frame is not None:
-                mine[layer] = layer_state(frame)
+            arrays = self._frames.pop((self.epoch, (STATE, layer, seat.batch)), None)
+            if arrays is not None:
+                mine[layer] = layer_state(arrays)
         if mine.keys() >= set(seat.layers):
             self._seat = None
             if seat.layers:
-                self.report(NodeReady(self.name, self.epoch))
+                yield Send(CONTROLLER, Restored(self.name, self.epoch))
 
-    def _start(self, order: RunBatches) -> None:
+    def _start(self, order: RunBatches) -> Iterator[Action]:
         held = self._snapshots[order.first]
         base = {layer: held[layer] for span in order.work.spans for layer in span}
         self._drop_but((*order.keep, order.first))
-
-        def send(node: str, key: FrameKey, arrays: tuple[Array, ...]) -> None:
-            self.send(node, PipelineFrame(order.epoch, key, arrays))
-
-        lanes = Lanes(order.work.others, send)
+        lanes = Lanes(order.epoch, order.work.others)
         summed = {layer for layer, chain in order.work.chains.items() if chain[0] == self.name}
         state = StageState(self.task.model, self.task.optimizer, dict(base), self.task.recompute, lanes, summed)
-        program = StageProgram(self.name, order.work, state, send, 1 if self.task.scheme == "2bw" else 0)
+        program = StageProgram(self.name, order.epoch, order.work, state, 1 if self.task.scheme == "2bw" else 0)
         self._run = _OrderInProgress(order, program, program.run())
-        self._advance(self._run)
+        yield from self._advance(self._run)
 
-    def _advance(self, run: "_OrderInProgress") -> None:
+    def _advance(self, run: "_OrderInProgress") -> Iterator[Action]:
         """Goes on until a frame is missing or the work is done."""
         try:
             while True:
                 if run.needs is None:
-                    run.needs = next(run.steps)
-                frame = self._frames.pop((self.epoch, run.needs), None)
-                if frame is None:
+                    step = next(run.steps)
+                elif (arrays := self._frames.pop((self.epoch, run.needs), None)) is not None:
+                    step = run.steps.send(arrays)
+                else:
                     return
-                run.needs = None
-                run.needs = run.steps.send(frame.arrays)
+                run.needs = None if isinstance(step, Send) else step
+                if isinstance(step, Send):
+                    yield step
         except StopIteration:
             self._run = None
             self._snapshots[run.order.last] = run.program.state.layers
-            self.report(BatchesDone(self.name, self.epoch, run.program.losses))
+            yield Send(CONTROLLER, BatchesDone(self.name, self.epoch, run.program.losses))
         except AgileMLError as error:
             self._run = None
-            self.report(Broken(self.name, f"{self.name}: {error}"))
+            yield Send(CONTROLLER, Broken(self.name, f"{self.name}: {error}"))
 
 
 @dataclass
@@ -199,17 +181,6 @@ class _OrderInProgress:
     needs: FrameKey | None = field(default=None)
 
 
-def state_frame(kind: str, epoch: int, batch: int, layer: int, state: LayerState) -> PipelineFrame:
-    """A layer as a frame: its versions, the newest last, its buffers, and its optimizer's state."""
-    versions = tuple(sorted(state.versions))
-    arrays = [array for version in versions for array in state.versions[version]]
-    counts = len(state.newest()), len(state.buffers)
-    return PipelineFrame(epoch, (kind, layer, batch), (*arrays, *state.buffers, *state.optimizer), versions, counts)
-
-
-def layer_state(frame: PipelineFrame) -> LayerState:
-    """The layer in a frame."""
-    count, buffers = frame.counts
-    versions = {version: frame.arrays[i * count : (i + 1) * count] for i, version in enumerate(frame.versions)}
-    rest = frame.arrays[len(versions) * count :]
-    return LayerState(frame.versions[-1], versions, rest[buffers:], rest[:buffers])
+def layer_version(batch: int, state: LayerState) -> Version:
+    """The checkpoint of a layer as it is before a batch: in a job, each layer is a partition."""
+    return Version(batch, Tally(0, 0), state.arrays())

@@ -1,4 +1,4 @@
-"""Executes a work order as a generator: frames are sent, and awaited by their key. No sockets, no clock.
+"""Executes a work order as a generator: it yields frames to send, and the keys of those that it needs.
 
 An update may need numbers from all layers of a pipeline (`JointUpdate`): the sum of tied gradients, and their common
 norm. The stages pass gradients and norms from the last to the first, and the sums back. They are added in the order of
@@ -19,7 +19,8 @@ from agileml.pipeline.model.arrays import ABSENT, added, is_absent, mean_of, pac
 from agileml.pipeline.model.base import Array, PipelineLayer, Values, Weights, users_code
 from agileml.pipeline.run.stage_state import StageState
 from agileml.pipeline.schedule.schedules import STASHING, Pass, PipelineStep
-from agileml.pipeline.tensor_parts import Awaiting, SendFrame
+from agileml.pipeline.tensor_parts import Awaiting, PipelineFrame
+from agileml.protocol.actions import Send
 
 
 @dataclass
@@ -27,9 +28,9 @@ class StageProgram:
     """Executes a work order. `losses` collects the loss of each microbatch at the last stage."""
 
     name: str
+    epoch: int
     work: WorkOrder
     state: StageState
-    send: SendFrame
     keep: int
     """Versions before the newest that the scheme needs after the last operation."""
 
@@ -41,7 +42,7 @@ class StageProgram:
         self._virtual = len(self.work.spans) * self.work.depth
 
     def run(self) -> Awaiting[None]:
-        """Yields the key of each frame that it needs, and is resumed with the frame's arrays."""
+        """Carries out all operations of the order."""
         oldest = oldest_needed(self.work.order, self.work.versions)
         for i, step in enumerate(self.work.order):
             if step.kind is Pass.FORWARD:
@@ -60,7 +61,8 @@ class StageProgram:
                 inputs, _ = self.state.model.data(k)
         outputs = yield from self.state.forward(self.work.spans[step.chunk], k, self.work.versions[k], inputs)
         if virtual < self._virtual - 1:
-            self.send(self.work.after[k % len(self.work.after)], (ACTIVATION, virtual + 1, k), packed(outputs))
+            to = self.work.after[k % len(self.work.after)]
+            yield Send(to, PipelineFrame(self.epoch, (ACTIVATION, virtual + 1, k), packed(outputs)))
             return
         with users_code(f"loss of microbatch {k}"):
             _, targets = self.state.model.data(k)
@@ -75,7 +77,8 @@ class StageProgram:
         gradient = self._turned.pop(k) if last else unpacked((yield (GRADIENT, virtual, k)))
         gradient = yield from self.state.backward(self.work.spans[step.chunk], k, gradient)
         if virtual:
-            self.send(self.work.before[k % len(self.work.before)], (GRADIENT, virtual - 1, k), packed(gradient))
+            to = self.work.before[k % len(self.work.before)]
+            yield Send(to, PipelineFrame(self.epoch, (GRADIENT, virtual - 1, k), packed(gradient)))
 
     def _update(self, step: PipelineStep, oldest: int) -> Awaiting[None]:
         """Adds gradients in the order of microbatches, from node to node, so that the sum is that of one process."""
@@ -99,11 +102,11 @@ class StageProgram:
                 total = part if total is None else tuple(map(added, total, part))
             assert total is not None
             if at < len(chain) - 1:
-                self.send(chain[at + 1], (SUM, layer, number), total)
+                yield Send(chain[at + 1], PipelineFrame(self.epoch, (SUM, layer, number), total))
             else:
                 means[layer] = tuple(mean_of(array, self.work.divisor, in_place=in_place) for array in total)
                 for other in chain[:-1]:
-                    self.send(other, (MEAN, layer, number), means[layer])
+                    yield Send(other, PipelineFrame(self.epoch, (MEAN, layer, number), means[layer]))
         for layer in layers:
             if layer not in means:
                 means[layer] = yield (MEAN, layer, self.state.layers[layer].updates)
@@ -115,12 +118,12 @@ class StageProgram:
         later = (yield (COLLECTED, stage, number)) if stage < last else None
         collected = self._joint.collected(means, later)
         if stage:
-            self.send(self.work.before[0], (COLLECTED, stage - 1, number), collected)
+            yield Send(self.work.before[0], PipelineFrame(self.epoch, (COLLECTED, stage - 1, number), collected))
             sums = yield (JOINT, stage, number)
         else:
             sums = self._joint.summed(collected)
         if stage < last:
-            self.send(self.work.after[0], (JOINT, stage + 1, number), sums)
+            yield Send(self.work.after[0], PipelineFrame(self.epoch, (JOINT, stage + 1, number), sums))
         return self._joint.applied(means, sums)
 
 

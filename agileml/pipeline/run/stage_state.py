@@ -42,6 +42,22 @@ class LayerState:
     def newest(self) -> Weights:
         return self.versions[self.updates]
 
+    def arrays(self) -> list[Array]:
+        """All of it, for another node or the store: counts, then the versions, the newest last, and the rest."""
+        numbers = sorted(self.versions)
+        head = np.array([len(self.newest()), len(self.buffers), *numbers], np.int64)
+        versions = (array for number in numbers for array in self.versions[number])
+        return [head, *versions, *self.buffers, *self.optimizer]
+
+
+def layer_state(arrays: Sequence[Array]) -> LayerState:
+    """The layer of these arrays."""
+    head, *rest = arrays
+    count, buffers, *numbers = head.tolist()
+    versions = {number: tuple(rest[i * count : (i + 1) * count]) for i, number in enumerate(numbers)}
+    rest = rest[len(numbers) * count :]
+    return LayerState(numbers[-1], versions, tuple(rest[buffers:]), tuple(rest[:buffers]))
+
 
 def initial_state(model: PipelineModel, optimizer: UpdateRule, layer: int) -> LayerState:
     """A layer before its first update."""

@@ -1,4 +1,4 @@
-"""How a pipeline is trained; `train_simulated` trains in this process."""
+"""How a pipeline is trained: the plan, the layouts that follow from it, and the result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from math import inf
 
 from agileml.checks import check_whole
 from agileml.errors import BadArgument
+from agileml.params.layout import Params
 from agileml.pipeline.elastic.control import PipelineProgress
 from agileml.pipeline.elastic.controller import ElasticSettings, EpochRecord
 from agileml.pipeline.elastic.layouts import (
@@ -17,13 +18,13 @@ from agileml.pipeline.elastic.layouts import (
     update_seconds,
 )
 from agileml.pipeline.elastic.seats import PipelineLayout
-from agileml.pipeline.model.base import BufferedLayer, PipelineModel, UpdateRule, Weights, users_code
+from agileml.pipeline.model.arrays import arrays_of_layer, named_arrays
+from agileml.pipeline.model.base import BufferedLayer, PipelineModel, Weights, users_code
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
-from agileml.pipeline.run.node import PipelineFrame, PipelineTask, layer_state
-from agileml.pipeline.run.sim import PipelineFault, PipelineSimulation
-from agileml.pipeline.run.stage_program import check_joint_update
+from agileml.pipeline.run.stage_state import layer_state
 from agileml.pipeline.schedule.schedules import STASHING, check_scheme
 from agileml.pipeline.tensor_parts import TensorPart, pieces
+from agileml.protocol.messages import Version
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,22 @@ class TrainedPipeline:
     buffers: dict[int, Weights] = field(default_factory=dict)
 
 
-def result_of(progress: PipelineProgress, layers: Sequence[PipelineFrame], updates: int) -> TrainedPipeline:
-    """The result of this many updates, after which the layers of the pipeline were those of the frames."""
-    states = [layer_state(frame) for frame in layers]
-    weights = {layer: state.newest() for layer, state in enumerate(states)}
-    buffers = {layer: state.buffers for layer, state in enumerate(states) if state.buffers}
+def result_of(progress: PipelineProgress, model: Params, updates: int) -> TrainedPipeline:
+    """The result of this many updates, after which the pipeline has this model."""
+    weights, buffers = {}, {}
+    for layer in range(progress.layers):
+        weights[layer], others = arrays_of_layer(model, layer)
+        if others:
+            buffers[layer] = others
     losses = {k: loss for k, loss in progress.losses.items() if k < updates * progress.batch}
     return TrainedPipeline(weights, losses, tuple(progress.history), progress.redone, buffers)
+
+
+def model_of_layers(versions: Sequence[Version]) -> Params:
+    """The newest weights and the buffers of all layers, by name."""
+    states = [layer_state(version.state) for version in versions]
+    weights = {layer: state.newest() for layer, state in enumerate(states)}
+    return named_arrays(weights, {layer: state.buffers for layer, state in enumerate(states)})
 
 
 def elastic_settings(
@@ -186,24 +196,3 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
         {**others, plan.devices: over_layers(layout, cuts, plan.tensor)},
         plan.tensor,
     )
-
-
-def train_simulated(
-    model: PipelineModel,
-    optimizer: UpdateRule,
-    plan: PipelinePlan,
-    nodes: int,
-    *,
-    faults: Sequence[PipelineFault] = (),
-    seed: int = 0,
-) -> TrainedPipeline:
-    """Trains in this process, with messages in random order and the given faults."""
-    check_whole("nodes", nodes, 1)
-    check_joint_update(model.layers, optimizer.clip_norm, plan.scheme, plan.tensor)
-    settings = elastic_settings(model, plan)
-    check_nodes(nodes, settings)
-    task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
-    simulation = PipelineSimulation(task, settings, [f"n{i}" for i in range(nodes)], seed)
-    simulation.train(faults)
-    layers = [frame for _, frame in sorted(simulation.saved[plan.batches].items())]
-    return result_of(simulation.progress, layers, plan.batches)

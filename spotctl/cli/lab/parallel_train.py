@@ -60,8 +60,8 @@ def train(
     from agileml.pipeline.builtin import model_factory
     from agileml.pipeline.model.base import UpdateRule
     from agileml.pipeline.optimizers import Optimizer
-    from agileml.pipeline.run.local import PipelineStopped, parse_faults, save_weights, train_local
-    from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
+    from agileml.pipeline.run.local import PipelineStopped, parse_faults, save_weights, train_local, train_simulated
+    from agileml.pipeline.run.training import PipelinePlan, planned_training
     from spotctl.files.model_files import check_folder, load_plan
     from spotctl.lab import parallel
 

@@ -21,8 +21,8 @@ from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.planner import plan as best_plan
 from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerCost, ModelProfile
-from agileml.pipeline.run.local import parse_faults, train_local
-from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
+from agileml.pipeline.run.local import parse_faults, train_local, train_simulated
+from agileml.pipeline.run.training import PipelinePlan, planned_training
 from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
 from tests.agileml.pipeline.oracle import same, split_model, trained
 from tests.spotctl.command_line import spotctl

@@ -21,8 +21,8 @@ from agileml.pipeline.measure.profiler import profiled  # noqa: E402
 from agileml.pipeline.model.arrays import ABSENT  # noqa: E402
 from agileml.pipeline.model.base import PipelineModel, UpdateRule  # noqa: E402
 from agileml.pipeline.optimizers import Optimizer, TorchOptimizer  # noqa: E402
-from agileml.pipeline.run.local import save_weights, train_local  # noqa: E402
-from agileml.pipeline.run.training import PipelinePlan, train_simulated  # noqa: E402
+from agileml.pipeline.run.local import save_weights, train_local, train_simulated  # noqa: E402
+from agileml.pipeline.run.training import PipelinePlan  # noqa: E402
 from agileml.pipeline.tensor_parts import split_layer  # noqa: E402
 from agileml.pipeline.torch_layers import (  # noqa: E402
     TorchLayer,

@@ -21,7 +21,8 @@ from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.arrays import seed_torch, tensor_of
 from agileml.pipeline.model.base import Microbatches, PipelineModel
 from agileml.pipeline.optimizers import TorchOptimizer
-from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, train_simulated
+from agileml.pipeline.run.local import train_simulated
+from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline
 from agileml.pipeline.torch_layers import TorchLoss, torch_layers
 from tests.agileml.pipeline.model.torch_networks import (
     LAST,

@@ -11,10 +11,10 @@ from functools import cache
 
 import torch
 
-from agileml.pipeline.run.sim import PipelineFault
-from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, train_simulated
+from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline
 from tests.agileml.pipeline.model.torch_constructs import CONSTRUCTS, MICROBATCHES, UPDATES
 from tests.agileml.pipeline.oracle import same
+from tests.agileml.pipeline.run.elastic_schedules import PipelineFault, train_simulated
 
 
 @cache

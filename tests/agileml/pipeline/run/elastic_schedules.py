@@ -9,16 +9,95 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
+from agileml.core.events import ControllerSettings
+from agileml.engines.sim.job import JobSimulation, Machines
+from agileml.engines.sim.network import Network
+from agileml.pipeline.elastic.control import PipelineControl, PipelineProgress
+from agileml.pipeline.elastic.controller import ElasticSettings
+from agileml.pipeline.model.base import PipelineModel, UpdateRule
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.sim import PipelineFault
-from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, train_simulated
+from agileml.pipeline.run.node import PipelineNode, PipelineTask
+from agileml.pipeline.run.training import (
+    PipelinePlan,
+    TrainedPipeline,
+    elastic_settings,
+    model_of_layers,
+    result_of,
+)
 from tests.agileml.pipeline.oracle import same, small_model, split_model, trained
 
 MODELS = {1: small_model(), 2: split_model(), 4: split_model(4)}
 """By the number of nodes that compute a layer together."""
 BATCHES = 6
+
+
+NOTICE_SECONDS = 1.0
+"""Virtual seconds between a warning and the end of a machine; a thousand times as long as a message travels."""
+
+
+@dataclass(frozen=True)
+class PipelineFault:
+    """At a delivered message, nodes join, are warned, are killed, or lose their links to the others for a moment."""
+
+    at: int
+    kind: str
+    node: str
+
+
+class FaultyPipeline(JobSimulation[PipelineNode, PipelineControl]):
+    """A pipeline on simulated machines, with messages in any order that links allow."""
+
+    def __init__(self, task: PipelineTask, settings: ElasticSettings, nodes: int, seed: int = 0) -> None:
+        self._pipeline = settings
+        rules = ControllerSettings(0, nodes, settings.batches)
+        control = partial(PipelineControl.resumed, rules, settings)
+        machines = Machines(loading=0.0, network=Network(jitter=0.001))
+        super().__init__(rules, control, lambda name: PipelineNode(name, task), machines, seed)
+        for number in range(nodes):
+            self.join(reliable=False, name=f"n{number}")
+
+    def train(self, faults: Sequence[PipelineFault] = ()) -> TrainedPipeline:
+        """Trains to the end. Faults come early where nothing happens otherwise."""
+        left = sorted(faults, key=lambda fault: fault.at, reverse=True)
+        while (result := self.result) is None:
+            while left and (left[-1].at <= self.messages.delivered or self.idle):
+                self._inject(left.pop())
+            self.advance()
+        progress = PipelineProgress(self._pipeline)
+        for iteration in self.log:
+            progress.note(iteration)
+        layers = [self.load(layer, result.clock) for layer in range(progress.layers)]
+        return result_of(progress, model_of_layers(layers), result.clock)
+
+    def _inject(self, fault: PipelineFault) -> None:
+        match fault.kind:
+            case "join":
+                self.join(reliable=False, name=fault.node)
+            case "warn":
+                self.warn(fault.node, NOTICE_SECONDS)
+            case "kill":
+                self.kill(fault.node)
+            case "cut" if fault.node in self.nodes:
+                for other in [node for node in self.nodes if node != fault.node]:
+                    self.cut_link((fault.node, other), lambda _: True)
+
+
+def train_simulated(
+    model: PipelineModel,
+    optimizer: UpdateRule,
+    plan: PipelinePlan,
+    nodes: int,
+    *,
+    faults: Sequence[PipelineFault] = (),
+    seed: int = 0,
+) -> TrainedPipeline:
+    """Trains in this process, with messages in random order and the given faults."""
+    task = PipelineTask(model, optimizer, plan.scheme, plan.recompute)
+    return FaultyPipeline(task, elastic_settings(model, plan), nodes, seed).train(faults)
 
 
 def drawn(seed: int) -> tuple[PipelinePlan, Optimizer, int, list[PipelineFault]]:

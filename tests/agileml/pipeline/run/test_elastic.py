@@ -19,8 +19,8 @@ from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.plan.planner import plan as best_plan
 from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
-from agileml.pipeline.run.local import PipelineStopped, parse_faults, train_local
-from agileml.pipeline.run.training import PipelinePlan, planned_training, train_simulated
+from agileml.pipeline.run.local import PipelineStopped, parse_faults, train_local, train_simulated
+from agileml.pipeline.run.training import PipelinePlan, planned_training
 from tests.agileml.pipeline.oracle import Waves, same, small_model, trained
 from tests.agileml.pipeline.run.elastic_schedules import problem
 from tests.waiting import eventually
@@ -177,7 +177,7 @@ def test_plans_that_cannot_run(plan: PipelinePlan, message: str) -> None:
 
 def test_a_diverging_run_names_the_node_and_the_microbatch() -> None:
     model = PipelineModel((Dense(5, 5, squash=False), Dense(5, 1, squash=False)), squared_error, Waves())
-    with pytest.raises(JobFailed, match=r"n\d: microbatch \d+: the loss is (inf|nan)"), np.errstate(all="ignore"):
+    with pytest.raises(JobFailed, match=r"t\d: microbatch \d+: the loss is (inf|nan)"), np.errstate(all="ignore"):
         train_simulated(model, Optimizer("sgd", 1e80), PipelinePlan(20, 2), 2)
 
 

@@ -11,11 +11,11 @@ from agileml.pipeline.elastic.layouts import LayoutRules, layouts
 from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.model.base import Array, PipelineModel, Values, Weights
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.node import PipelineTask, layer_state
-from agileml.pipeline.run.sim import PipelineSimulation
+from agileml.pipeline.run.node import PipelineTask
 from agileml.pipeline.run.stage_state import StageState, initial_state
 from agileml.pipeline.tensor_parts import Awaiting
 from tests.agileml.pipeline.oracle import same, small_model, trained
+from tests.agileml.pipeline.run.elastic_schedules import FaultyPipeline
 
 OPTIMIZERS = [Optimizer("sgd", 0.1), Optimizer("momentum", 0.05), Optimizer("adam", 0.01)]
 
@@ -39,12 +39,10 @@ def piped(
     every: int = 100,
     recompute: bool = False,
 ) -> tuple[dict[int, Weights], dict[int, float]]:
-    nodes = [f"n{i}" for i in range(len(layout.seats()))]
-    settings = ElasticSettings(scheme, batches, {len(nodes): layout}, [1.0] * len(model.layers), every)
-    simulation = PipelineSimulation(PipelineTask(model, optimizer, scheme, recompute), settings, nodes)
-    simulation.train()
-    last = sorted(simulation.saved[batches].items())
-    return {layer: layer_state(frame).newest() for layer, frame in last}, simulation.progress.losses
+    nodes = len(layout.seats())
+    settings = ElasticSettings(scheme, batches, {nodes: layout}, [1.0] * len(model.layers), every)
+    result = FaultyPipeline(PipelineTask(model, optimizer, scheme, recompute), settings, nodes).train()
+    return result.weights, result.losses
 
 
 def stage_version(layout: PipelineLayout, scheme: str) -> Callable[[int, int], int]:

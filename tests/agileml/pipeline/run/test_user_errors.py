@@ -15,8 +15,8 @@ from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, DrawKey, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.run.local import train_local
-from agileml.pipeline.run.training import PipelinePlan, train_simulated
+from agileml.pipeline.run.local import train_local, train_simulated
+from agileml.pipeline.run.training import PipelinePlan
 from tests.spotctl.command_line import spotctl
 
 SGD = Optimizer("sgd", 0.01)
