@@ -71,11 +71,12 @@ class Mailbox:
         self._book = AddressBook(rendezvous)
         self._listening: tuple[str, ...] = ()
 
-    def open(self) -> None:
-        """Starts listening, so that others can reach this process."""
+    def open(self) -> tuple[str, ...]:
+        """Starts listening, so that others can reach this process; returns the addresses."""
         self._listening = tuple(
             str(self._endpoint.listen(address)) for address in self._rendezvous.listening(self.name)
         )
+        return self._listening
 
     def reach(self, peer: str) -> None:
         """Starts connecting, even if there is nothing to send yet. A node must be in the address book first."""

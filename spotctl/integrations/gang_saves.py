@@ -6,19 +6,18 @@ import pickle
 import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agileml.errors import AgileMLError, BadInput
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces
+from agileml.runtime.folders import own_folder
+from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobServer, LinkedBlobStore
-from agileml.runtime.rendezvous import LinkedRendezvous
-from agileml.transport import Endpoint, Identity, Lost, Received, TcpAddress, TransportSettings, new_instance
-from agileml.transport.buckets import BUCKET, Assembly, split
-from agileml.transport.codec import Codec
-from agileml.transport.framing import FrameLimits
+from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
+from agileml.transport import Lost, TcpAddress, parse_address
 from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
 
 _PEERS, _MACHINE, _FOLDER = "SPOTCTL_GANG_PEERS", "SPOTCTL_GANG_MACHINE", "SPOTCTL_GANG_FOLDER"
@@ -80,44 +79,34 @@ class PeerServer:
 
     def __init__(self, store: BlobStore, secret: bytes, listen: TcpAddress) -> None:
         """Starts serving. Raises BadAddress if the address cannot be used."""
-        self._limits = FrameLimits()
-        settings = TransportSettings(self._limits)
-        self._endpoint = Endpoint(Identity(CONTROLLER, new_instance(), VERSION), secret, settings)
-        self._blobs = BlobServer(store, self._endpoint.wake)
-        self._codec, self._parts = Codec(BLOB_MESSAGES), dict[str, Assembly]()
+        with ExitStack() as stack:
+            # The socket in this folder, for processes of this computer, is not used.
+            rendezvous = FolderRendezvous(stack.enter_context(own_folder()), secret, listen, VERSION)
+            self._mailbox = Mailbox(rendezvous, CONTROLLER, messages=BLOB_MESSAGES)
+            stack.callback(self._mailbox.close)
+            self.address = parse_address(self._mailbox.open()[-1])
+            self._opened = stack.pop_all()
+        self._blobs = BlobServer(store, self._mailbox.wake)
         self._closing = threading.Event()
-        self.address = self._endpoint.listen(listen)
         self._thread = threading.Thread(target=self._run, name="peer store", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Ends the thread and all links."""
         self._closing.set()
-        self._endpoint.wake()
+        self._mailbox.wake()
         self._thread.join()
+        self._opened.close()
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            for event in self._endpoint.poll(_TURN_SECONDS):
-                if isinstance(event, Received):
-                    self._receive(event)
+            for event in self._mailbox.receive(_TURN_SECONDS):
+                if isinstance(event, Envelope):
+                    self._blobs.handle(event.sender, event.message)
                 elif isinstance(event, Lost):
-                    self._parts.pop(event.peer, None)
                     self._blobs.drop(event.peer)
             for client, answer in self._blobs.answers():
-                if client in self._endpoint.peers:
-                    for frame in split(self._codec.encode(answer), self._limits):
-                        self._endpoint.send(client, *frame)
-        self._endpoint.close()
-
-    def _receive(self, event: Received) -> None:
-        message = event.kind, event.header, event.arrays
-        if event.kind == BUCKET:
-            whole = self._parts.setdefault(event.peer, Assembly(self._limits)).add(event.header, event.arrays)
-            if whole is None:
-                return
-            message = whole
-        self._blobs.handle(event.peer, self._codec.decode(*message))
+                self._mailbox.send(client, answer)
 
 
 class Peers:
