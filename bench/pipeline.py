@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from agileml.pipeline.plan.parallel_plan import Topology
 from agileml.pipeline.plan.partition import flat_splits, partition
-from agileml.pipeline.plan.requests import Topology
 from agileml.pipeline.profile.graph_text import read_graph
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile, SpanTables
 from bench.pipeline_scaling import gradient_seconds, step_seconds_on

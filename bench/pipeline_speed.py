@@ -37,10 +37,9 @@ from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, PipelineLayer, PipelineModel
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, SplitRequest, Topology
 from agileml.pipeline.plan.partition import partition
 from agileml.pipeline.plan.planner import plan, summary
-from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import CostRules, LayerCost, ModelProfile
 from agileml.pipeline.run.local import FaultScript, train_local
 from agileml.pipeline.run.training import PipelinePlan, planned_training

@@ -13,8 +13,7 @@ import torch
 
 from agileml.pipeline.builtin import transformer
 from agileml.pipeline.optimizers import Optimizer
-from agileml.pipeline.seats import PipelineLayout
-from agileml.pipeline.training import PipelinePlan, parse_faults, train_local, train_simulated
+from agileml.pipeline.training import PipelineLayout, PipelinePlan, parse_faults, train_local, train_simulated
 
 # Layers 0 to 5: an embedding, four blocks, a projection. Four microbatches per update, for any number of stages.
 STAGES = {

@@ -1,34 +1,37 @@
 """A job whose machines are started by its caller: each runs `python -m agileml.join` and proves that it has the secret.
 
-The job's folder holds everything that its processes share, and everything that a later `AttachedJob` needs to continue
-the job: what a node needs, the controller's memory, checkpoints. The secret is not in it.
+The job's folder holds everything that its processes share, and everything that a later process needs to continue the
+job (`is_unfinished`): what a node needs, the controller's memory, checkpoints. The secret is not in it.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from agileml.engines import job_state
 from agileml.engines.base import FleetEvent, Gone
 from agileml.engines.chaos import Chaos, Quiet
 from agileml.engines.interrupts import until_done
 from agileml.engines.job_loop import TURN_SECONDS, JobLoop
-from agileml.engines.local.fleet import LocalFleet, prepare_job
+from agileml.engines.local.fleet import CONTROLLER_MEMORY, LocalFleet, prepare_job
 from agileml.engines.local.processes import Processes
-from agileml.errors import AgileMLError, BadArgument, Unrecoverable
+from agileml.errors import AgileMLError, BadArgument, BadInput, Unrecoverable
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params
 from agileml.protocol.messages import Warned
-from agileml.runtime.attach import code_version, publish, published_in
+from agileml.roles.node import JobSettings
+from agileml.runtime.attach import PublishedJob, code_version, publish, published_in
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_client import ControllerClient
+from agileml.runtime.controller_process import Memory
+from agileml.runtime.folders import NotPrivate
 from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Clocks
-from agileml.transport import TcpAddress, sockets
+from agileml.transport import BadAddress, TcpAddress, sockets
+from agileml.transport.addresses import UnixAddress
 from agileml.transport.handshake import check_secret
 
 RELEASE_SECONDS = 15.0
@@ -163,7 +166,7 @@ class AttachEngine:
             _check_free(self.listen)
         plan = prepare_job(job, output)
         if self.state is not None:
-            job_state.prepare(self.state, plan)
+            prepare_state(self.state, plan)
         with closing(AttachedJob(plan, self.state, self.secret, listener, 0, output, self.listen)) as attached:
             try:
                 trained, interrupted = until_done(lambda: attached.turn(TURN_SECONDS), attached.stop)
@@ -201,3 +204,74 @@ def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
         return None
     versions = [checkpoints.load(partition, clocks[0]) for partition in range(partitions)]
     return clocks[0], job.role.model(versions)
+
+
+_LONGEST_NAME = "controller.sock"
+_OWN = ("lock", "node.job", "checkpoints")
+"""Files in the folder before the job begins, apart from sockets and logs."""
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether a job in this folder has begun and not ended."""
+    return (folder / CONTROLLER_MEMORY).is_file()
+
+
+def nodes_so_far(folder: Path) -> tuple[str, ...]:
+    """The names of all nodes that have joined a job in this folder."""
+    if not is_unfinished(folder):
+        return ()
+    with closing(Memory(folder / CONTROLLER_MEMORY)) as memory:
+        return tuple(memory.instances)
+
+
+def prepare_state(folder: Path, plan: RunnableJob) -> None:
+    """Creates the folder, or checks that what is in it belongs to this training. Raises BadInput if it does not."""
+    try:
+        UnixAddress(str(folder / _LONGEST_NAME))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        strangers = not is_unfinished(folder) and any(folder.iterdir())
+    except BadAddress:
+        raise BadInput(
+            f"state folder {folder}: its path is too long for the sockets in it; choose a shorter one"
+        ) from None
+    except OSError as error:
+        raise BadInput(f"state folder {folder}: {error.strerror or error}; name another folder") from None
+    if strangers and not all(
+        path.name in _OWN or path.suffix in (".sock", ".log", ".out") for path in folder.iterdir()
+    ):
+        raise BadInput(f"state folder {folder} contains files that are not a job's state; name another folder")
+    if is_unfinished(folder) and (changed := _difference(_read_published(folder), plan)):
+        raise BadInput(
+            f"state folder {folder} holds a training with {changed};"
+            " name another folder for a new training, or delete this one"
+        )
+
+
+def _read_published(folder: Path) -> PublishedJob | None:
+    try:
+        return published_in(folder)
+    except NotPrivate:
+        raise
+    except Exception as error:  # noqa: BLE001 - what unpickling raises depends on what has changed
+        raise BadInput(
+            f"state folder {folder} holds a training of another version of spotctl ({error});"
+            " install that version, or name another folder"
+        ) from None
+
+
+def _difference(before: PublishedJob | None, plan: RunnableJob) -> str:
+    """The differences that keep one job from continuing with the other's model; empty if they are the same."""
+    if before is None:
+        return ""
+    source, job = before.role.job.source, before.role.job
+    if Path(source.target).name != Path(plan.job.source.target).name:
+        return f"another trainer, {source.target}"
+    if dict(source.arguments) != dict(plan.job.source.arguments):
+        return f"other arguments of the trainer, {dict(source.arguments)}"
+    for setting in fields(JobSettings):
+        old = getattr(job.settings, setting.name)
+        if old != getattr(plan.job.settings, setting.name):
+            return f"{setting.name.replace('_', ' ')} {old}"
+    if before.files != plan.job.source.files():
+        return "other code of the trainer"
+    return "" if before.role.work == plan.node_role(before.role.rendezvous).work else "other shards"

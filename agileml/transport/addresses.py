@@ -7,7 +7,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-from agileml.transport.errors import BadAddress
+from agileml.errors import BadAddress
 
 LONGEST_UNIX_PATH = 107
 """The longest socket path in bytes: Linux has 108 for `sun_path`, with the terminating zero."""

@@ -13,7 +13,7 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-from agileml.transport.errors import BadFrame
+from agileml.errors import BadFrame
 from agileml.transport.framing import (
     ALIGNMENT,
     Array,

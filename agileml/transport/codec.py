@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from agileml.errors import AgileMLError
-from agileml.transport.errors import BadMessage, Unsendable
+from agileml.errors import AgileMLError, BadMessage, Unsendable
 from agileml.transport.framing import Array
 
 

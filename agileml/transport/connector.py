@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from agileml.errors import BadAddress
 from agileml.transport import sockets
 from agileml.transport.addresses import Address, TcpAddress
 from agileml.transport.certificates import contexts_of
-from agileml.transport.errors import BadAddress
 from agileml.transport.handshake import Failure, Handshake, Identity, Names, Reason
 from agileml.transport.link import Link, Phase
 from agileml.transport.settings import Rejected, TransportSettings

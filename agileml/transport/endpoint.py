@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from agileml.errors import BadAddress, BadFrame, NotConnected, QueueFull
 from agileml.transport.addresses import Address
 from agileml.transport.connector import Connector, EndpointCallbacks
-from agileml.transport.errors import BadAddress, BadFrame, NotConnected, QueueFull
 from agileml.transport.framing import Array, BufferPool, FrameReader, encode, scratch_for
 from agileml.transport.handshake import Identity, Names, check_secret
 from agileml.transport.link import Link, Phase

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.transport.errors import BadFrame, Unsendable
+from agileml.errors import BadFrame, Unsendable
 
 ALIGNMENT = 64
 

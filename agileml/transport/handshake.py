@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from agileml.errors import BadArgument, PeerRefused
-from agileml.transport.errors import BadSecret
+from agileml.errors import BadArgument, BadSecret, PeerRefused
 
 KEY_BYTES = 32
 SHORTEST_SECRET = 16

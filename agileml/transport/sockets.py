@@ -9,8 +9,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from agileml.errors import BadAddress
 from agileml.transport.addresses import Address, TcpAddress, UnixAddress
-from agileml.transport.errors import BadAddress
 
 _BACKLOG = 1024
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}

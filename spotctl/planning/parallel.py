@@ -5,9 +5,8 @@ from dataclasses import replace
 from math import inf, log
 
 from agileml.errors import BadInput
-from agileml.pipeline.plan.parallel_plan import ParallelPlan
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, SplitRequest, Topology
 from agileml.pipeline.plan.planner import plan, summary
-from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile
 from pricing_data.catalog import InstanceType
 from spotctl.files.job.conversions import AUTO

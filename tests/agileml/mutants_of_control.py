@@ -13,7 +13,7 @@ from agileml.core.members import IN_EPOCH, Members, NodePhase
 from agileml.core.planned_changes import Assignment
 from agileml.core.recovery import Epochs, Mode, VersionLedger
 from agileml.core.roll_call import Consequence, NodeAnswer, RollCall
-from agileml.engines.crash_guard import CrashGuard
+from agileml.engines.job_loop import CrashGuard
 from agileml.protocol.actions import Save, Send
 from agileml.protocol.messages import Hello, Stable, Warned
 from agileml.roles.server import Server

@@ -22,8 +22,7 @@ from agileml.core.events import ControllerSettings, Iteration
 from agileml.core.recovery import Mode
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Quiet
-from agileml.engines.crash_guard import MAX_IN_A_ROW
-from agileml.engines.job_loop import JobLoop
+from agileml.engines.job_loop import MAX_IN_A_ROW, JobLoop
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.simulation import Outcome, Simulation
 from agileml.job import Stopping, TrainingJob

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agileml.engines import job_state
+from agileml.engines.attached import nodes_so_far, prepare_state
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.local.fleet import SECRET_BYTES, LocalFleet, prepare_job, run_job
@@ -70,12 +70,12 @@ class RayEngine:
         try:
             plan, earlier = prepare_job(job, output), tuple[str, ...]()
             if self.state is not None:
-                job_state.prepare(self.state, plan)
+                prepare_state(self.state, plan)
             with connected(self.address) as cluster, _free_port(cluster.host) as listen:
                 processes = Processes(self.state)
                 if self.state is not None:
                     # Only now: those of a killed process may take a moment to end.
-                    earlier = job_state.nodes_so_far(self.state)
+                    earlier = nodes_so_far(self.state)
                 secret = secrets.token_bytes(SECRET_BYTES)
                 rendezvous = FolderRendezvous(processes.folder, secret, listen, code_version())
                 with closing(RayFleet(plan, processes, rendezvous, cluster, self.share, output)) as fleet:

@@ -37,7 +37,7 @@ from agileml.pipeline.elastic.controller import (
     EpochRecord,
     Instructions,
 )
-from agileml.pipeline.elastic.messages import NodeReport
+from agileml.pipeline.elastic.seats import NodeReport
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Broken, Leave

@@ -12,19 +12,22 @@ from enum import Enum, auto
 
 from agileml.core.roll_call import LEFT_BEHIND
 from agileml.pipeline.elastic.layouts import LayoutOption, MovePace, assign, best_option
-from agileml.pipeline.elastic.messages import (
+from agileml.pipeline.elastic.seats import (
     INITIAL,
     STORE,
     BatchesDone,
     CopyKept,
     CopyLayers,
     FramesLost,
+    HeldLayers,
     NodeInstruction,
     NodeReport,
+    PipelineLayout,
     RunBatches,
     TakeSeat,
+    neighbors_copies,
+    work_orders,
 )
-from agileml.pipeline.elastic.seats import HeldLayers, PipelineLayout, neighbors_copies, work_orders
 from agileml.pipeline.schedule.schedules import FLUSHING
 from agileml.protocol.messages import Leave, Restored, Saved
 

@@ -13,8 +13,7 @@ from math import ceil, floor, lcm
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings, Instructions
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts, planned_layout
-from agileml.pipeline.elastic.messages import BatchesDone, CopyKept, CopyLayers, RunBatches, TakeSeat
-from agileml.pipeline.elastic.seats import PipelineLayout
+from agileml.pipeline.elastic.seats import BatchesDone, CopyKept, CopyLayers, PipelineLayout, RunBatches, TakeSeat
 from agileml.pipeline.plan.parallel_plan import ParallelPlan
 from agileml.pipeline.profile.model_profile import OPTIMIZER_STATE
 from agileml.pipeline.schedule.schedules import STASHING, ScheduleShape, orders

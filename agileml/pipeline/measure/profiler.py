@@ -25,8 +25,7 @@ from agileml.engines.interrupts import ignored_by_children
 from agileml.engines.local.processes import NODE_ENVIRONMENT
 from agileml.errors import JobFailed
 from agileml.pipeline.builtin import ModelFactory
-from agileml.pipeline.elastic.messages import INITIAL, RunBatches, TakeSeat
-from agileml.pipeline.elastic.seats import PipelineLayout, work_orders
+from agileml.pipeline.elastic.seats import INITIAL, PipelineLayout, RunBatches, TakeSeat, work_orders
 from agileml.pipeline.model.arrays import BFLOAT16, added, nbytes, packed
 from agileml.pipeline.model.base import (
     Array,

@@ -5,8 +5,14 @@ from dataclasses import dataclass, replace
 
 from agileml.pipeline.plan import balance
 from agileml.pipeline.plan.balance import FittingSpans, LayerSpans, StageCost, balanced_spans, held_bytes
-from agileml.pipeline.plan.parallel_plan import ParallelPlan, PlannedStage, SpeedBasis, speed_interval
-from agileml.pipeline.plan.requests import SplitRequest, Topology
+from agileml.pipeline.plan.parallel_plan import (
+    ParallelPlan,
+    PlannedStage,
+    SpeedBasis,
+    SplitRequest,
+    Topology,
+    speed_interval,
+)
 from agileml.pipeline.profile.model_profile import ModelProfile, SpanTables, sync_factor
 from agileml.pipeline.schedule import schedules
 

@@ -12,8 +12,7 @@ from math import ceil, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from agileml.pipeline.plan.parallel_plan import Block, ModelSplit, PipelineStage, StageTables, in_flight
-from agileml.pipeline.plan.requests import Topology
+from agileml.pipeline.plan.parallel_plan import Block, ModelSplit, PipelineStage, StageTables, Topology, in_flight
 from agileml.pipeline.profile.model_profile import (
     BadProfile,
     CostRules,

@@ -6,9 +6,15 @@ from math import gcd
 
 from agileml.errors import BadArgument, BadInput
 from agileml.pipeline.plan.candidates import planned_stage, straight_plans
-from agileml.pipeline.plan.parallel_plan import ModelSplit, ParallelPlan, PlannedStage, SpeedBasis, speed_interval
+from agileml.pipeline.plan.parallel_plan import (
+    ModelSplit,
+    ParallelPlan,
+    PlannedStage,
+    SpeedBasis,
+    SplitRequest,
+    speed_interval,
+)
 from agileml.pipeline.plan.partition import check_layers_fit, noam, partition, split_bytes
-from agileml.pipeline.plan.requests import SplitRequest
 from agileml.pipeline.profile.model_profile import (
     BadProfile,
     ModelProfile,

@@ -18,7 +18,7 @@ from agileml.params.layout import Params
 from agileml.pipeline.builtin import model_factory
 from agileml.pipeline.elastic.control import PipelineControl
 from agileml.pipeline.elastic.controller import ElasticSettings
-from agileml.pipeline.elastic.messages import (
+from agileml.pipeline.elastic.seats import (
     BatchesDone,
     CopyKept,
     FramesLost,

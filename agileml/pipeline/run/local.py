@@ -96,6 +96,7 @@ def train_local(
 
 def train_simulated(model: PipelineModel, optimizer: UpdateRule, plan: PipelinePlan, nodes: int) -> TrainedPipeline:
     """Trains in this process, on simulated machines."""
+    check_whole("batches", plan.batches, 1)
     prepared = _prepared(model, optimizer, plan, nodes)
     progress = PipelineProgress(prepared.settings)
     trained = SimulatedEngine(_ONLY_MESSAGES_TAKE_TIME).play(prepared, Quiet(), progress.note)

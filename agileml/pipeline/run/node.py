@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agileml.errors import AgileMLError
-from agileml.pipeline.elastic.messages import (
+from agileml.pipeline.elastic.seats import (
     INITIAL,
     STORE,
     BatchesDone,

@@ -63,8 +63,8 @@ def plan(
     Example: spotctl lab parallel plan vgg16.txt --microbatch 128 --devices v100:4x4 --bandwidth 10GB/s,10Gbit/s
     --memory 16GiB --batch 1024
     """
+    from agileml.pipeline.plan.parallel_plan import SplitRequest, Topology
     from agileml.pipeline.plan.planner import plan as best_plan
-    from agileml.pipeline.plan.requests import SplitRequest, Topology
     from agileml.pipeline.profile.model_profile import cost_rules
     from spotctl.files.model_files import load_profiles
     from spotctl.lab import parallel

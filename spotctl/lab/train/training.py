@@ -1,5 +1,6 @@
 """`spotctl lab train`: from command-line options to a training run."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -7,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agileml.apps.registry import TrainerSource, parse_arguments
-from agileml.engines.attached import AttachEngine
+from agileml.engines.attached import AttachEngine, is_unfinished
 from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
-from agileml.engines.job_state import forget, is_unfinished
 from agileml.engines.ray import RayEngine
 from agileml.errors import TrainerFailed
 from agileml.iteration_log import read_log
@@ -150,7 +150,7 @@ def replay_log(request: Request, log: Path) -> tuple[int, str | None, Params]:
 def forget_state(request: Request) -> None:
     """Deletes the saved state of a job whose result is safe."""
     if request.state is not None:
-        forget(request.state)
+        shutil.rmtree(request.state, ignore_errors=True)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from agileml.engines.attached import is_unfinished
 from agileml.engines.chaos import Chaos
-from agileml.engines.job_state import is_unfinished
 from agileml.engines.ray import RayEngine
 from agileml.engines.ray.cluster import HeadLost
 from agileml.errors import AgileMLError

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from agileml.engines.job_state import is_unfinished
+from agileml.engines.attached import is_unfinished
 from spotctl.agent.container.processes import exit_code_of, signal_group, start_group
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import SpotctlError

@@ -12,7 +12,7 @@ from agileml.apps.code import split
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, newest_checkpoint
-from agileml.engines.crash_guard import CrashGuard, ProcessFailure
+from agileml.engines.job_loop import CrashGuard, ProcessFailure
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of, redone_fields, share_fields, spans_text
 from agileml.job import Convergence, Counters, Stopping, Trained, TrainingJob

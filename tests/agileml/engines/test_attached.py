@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from agileml.apps.registry import TrainerSource
-from agileml.engines import job_state
+from agileml.engines.attached import prepare_state
 from agileml.engines.local.fleet import CONTROLLER_MEMORY
 from agileml.errors import BadInput
 from agileml.job import Stopping, TrainingJob
@@ -151,18 +151,18 @@ def test_state_of_another_training_is_not_used(tmp_path: Path) -> None:
     publish(plan.node_role(FolderRendezvous(state, b"")), FileBlobStore(state))
     (state / CONTROLLER_MEMORY).touch()
     # How long a training goes on may change.
-    job_state.prepare(state, replace(plan, job=replace(given, stopping=Stopping(clocks=9))))
+    prepare_state(state, replace(plan, job=replace(given, stopping=Stopping(clocks=9))))
     for changed, what in (
         (replace(given, settings=JobSettings(seed=1)), "with seed 0; name another folder"),
         (replace(given, source=TrainerSource("mf", {"rank": 9})), r"other arguments of the trainer, \{\}"),
         (replace(given, source=TrainerSource("mlr")), "another trainer, mf"),
     ):
         with pytest.raises(BadInput, match=what):
-            job_state.prepare(state, replace(plan, job=changed))
+            prepare_state(state, replace(plan, job=changed))
     (state / CONTROLLER_MEMORY).unlink()
     (state / "thesis.pdf").touch()
     with pytest.raises(BadInput, match="contains files that are not a job's state"):
-        job_state.prepare(state, plan)
+        prepare_state(state, plan)
 
 
 def test_a_node_gives_up_after_its_deadline(tmp_path: Path) -> None:

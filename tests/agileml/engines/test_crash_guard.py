@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agileml.engines.crash_guard import MAX_IN_A_ROW, MAX_IN_ONE_CLOCK, CrashGuard, ProcessFailure
+from agileml.engines.job_loop import MAX_IN_A_ROW, MAX_IN_ONE_CLOCK, CrashGuard, ProcessFailure
 from agileml.runtime.node_process import UNREACHABLE
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
+from agileml.errors import BadFrame, Unsendable
 from agileml.transport.buckets import BUCKET, Assembly, Encoded, fits, split
-from agileml.transport.errors import BadFrame, Unsendable
 from agileml.transport.framing import FrameLimits, encode
 
 LIMITS = FrameLimits(header_bytes=1500, body_bytes=1000, arrays=5, message_bytes=1 << 20)

@@ -15,10 +15,10 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from agileml.errors import BadMessage, Unsendable
 from agileml.params.deltas import RowDelta
 from agileml.protocol import messages
 from agileml.transport.codec import Codec
-from agileml.transport.errors import BadMessage, Unsendable
 
 
 class Stage(Enum):

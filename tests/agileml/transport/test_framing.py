@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from agileml.transport.errors import BadFrame, Unsendable
+from agileml.errors import BadFrame, Unsendable
 from agileml.transport.framing import BufferPool, Frame, FrameLimits, FrameReader, encode, scratch_for
 
 DTYPES = "?", "i1", "u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8"

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
-from agileml.errors import BadArgument
-from agileml.transport.errors import BadSecret
+from agileml.errors import BadArgument, BadSecret
 from agileml.transport.handshake import Failure, Handshake, Identity, Reason, check_secret
 
 SECRET, OTHER = b"0123456789abcdef", b"0123456789abcdeF"

@@ -11,11 +11,10 @@ import pytest
 from agileml.errors import BadArgument
 from agileml.pipeline.elastic.controller import ElasticController, ElasticSettings
 from agileml.pipeline.elastic.layouts import LayoutRules, layouts
-from agileml.pipeline.elastic.messages import RunBatches
+from agileml.pipeline.elastic.seats import RunBatches
 from agileml.pipeline.elastic.simulate_fleet import FleetChange, FleetReplay, simulate_fleet
-from agileml.pipeline.plan.parallel_plan import ParallelPlan, simulate
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, SplitRequest, Topology, simulate
 from agileml.pipeline.plan.planner import plan
-from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 
 LAYERS = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(8))

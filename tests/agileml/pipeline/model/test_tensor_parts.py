@@ -18,8 +18,8 @@ from agileml.pipeline.layers import Dense, squared_error
 from agileml.pipeline.measure.profiler import profiled
 from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, PipelineModel, Stash, Weights
 from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.plan.parallel_plan import SplitRequest, Topology
 from agileml.pipeline.plan.planner import plan as best_plan
-from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerCost, ModelProfile
 from agileml.pipeline.run.local import parse_faults, train_local, train_simulated
 from agileml.pipeline.run.training import PipelinePlan, planned_training

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import ceil, inf, prod
 
+from agileml.pipeline.plan.parallel_plan import SplitRequest, Topology
 from agileml.pipeline.plan.partition import partition
 from agileml.pipeline.plan.planner import plan
-from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import BadProfile, CostRules, LayerCost, ModelProfile
 
 StageChain = list[tuple[int, int, int]]

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agileml.pipeline.plan.parallel_plan import ModelSplit, PipelineStage, in_flight
+from agileml.pipeline.plan.parallel_plan import ModelSplit, PipelineStage, Topology, in_flight
 from agileml.pipeline.plan.partition import flat_splits, level_splits, noam, partition
-from agileml.pipeline.plan.requests import Topology
 from agileml.pipeline.profile.model_profile import (
     BadProfile,
     CostRules,

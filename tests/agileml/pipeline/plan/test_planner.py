@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from agileml.errors import BadArgument
-from agileml.pipeline.plan.parallel_plan import ParallelPlan, plan_from_json, simulate
+from agileml.pipeline.plan.parallel_plan import ParallelPlan, SplitRequest, Topology, plan_from_json, simulate
 from agileml.pipeline.plan.planner import plan
-from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import (
     FORMAT,
     BadProfile,

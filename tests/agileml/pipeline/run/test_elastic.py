@@ -16,8 +16,8 @@ from agileml.pipeline.elastic.seats import PipelineLayout
 from agileml.pipeline.layers import Dense, cross_entropy, squared_error
 from agileml.pipeline.model.base import PipelineModel, Weights
 from agileml.pipeline.optimizers import Optimizer
+from agileml.pipeline.plan.parallel_plan import SplitRequest, Topology
 from agileml.pipeline.plan.planner import plan as best_plan
-from agileml.pipeline.plan.requests import SplitRequest, Topology
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 from agileml.pipeline.run.local import PipelineStopped, parse_faults, train_local, train_simulated
 from agileml.pipeline.run.training import PipelinePlan, planned_training
