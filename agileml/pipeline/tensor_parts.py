@@ -1,6 +1,6 @@
 """Layers whose weights several devices share, for models of your own."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -83,25 +83,3 @@ def sum_of_parts(parts: Sequence[Array], whole: Array, *, residual: bool) -> Arr
     """The sum of the parts in their order, and with `residual` of the input too."""
     total = reduce(add, parts)
     return total + whole if residual else total
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """The other nodes of a pipeline stage, which compute the other parts of its split layers; often there are none."""
-
-    epoch: int = 0
-    others: Sequence[str] = ()
-
-    def all_parts(self, kind: str, piece: range, microbatch: int, own: Mapping[int, Array]) -> Awaiting[list[Array]]:
-        """The output of each part of a layer, whether this node or another one computes the part."""
-        for other in self.others:
-            for layer, array in own.items():
-                yield Send(other, PipelineFrame(self.epoch, (kind, layer, microbatch), (array,)))
-        outputs = []
-        for layer in piece:
-            if layer in own:
-                outputs.append(own[layer])
-            else:
-                (array,) = yield (kind, layer, microbatch)
-                outputs.append(array)
-        return outputs

@@ -29,7 +29,7 @@ AnySimulation = JobSimulation[Any, Any]
 StopRule = Callable[[Iteration], bool]
 
 
-class SimulatedJob(RunnableJob, ABC):
+class SimulableJob(RunnableJob, ABC):
     """A job without workers and servers that can be simulated."""
 
     @abstractmethod
@@ -43,12 +43,12 @@ class SimulatedEngine:
 
     machines: Machines = field(default_factory=Machines)
 
-    def run(self, job: TrainingJob | SimulatedJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+    def run(self, job: TrainingJob | SimulableJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
         return self.play(job, FaultSchedule(chaos), listener, output)
 
     def play(
-        self, job: TrainingJob | SimulatedJob, script: Script, listener: Listener, output: Output = show
+        self, job: TrainingJob | SimulableJob, script: Script, listener: Listener, output: Output = show
     ) -> Trained:
         """Trains as `run` does, with faults from a script. The user's code runs, and prints, in this process."""
         simulation, plan = self._simulated(job)
@@ -58,9 +58,9 @@ class SimulatedEngine:
             result = loop.run(plan.job.reliable, plan.job.transient)
         return plan.trained(result, simulation.load)
 
-    def _simulated(self, job: TrainingJob | SimulatedJob) -> tuple[AnySimulation, RunnableJob]:
+    def _simulated(self, job: TrainingJob | SimulableJob) -> tuple[AnySimulation, RunnableJob]:
         """The simulation of a job, and the job with the shape of its model."""
-        if isinstance(job, SimulatedJob):
+        if isinstance(job, SimulableJob):
             return job.simulation(self.machines, _StopRule(job.job.stopping)), job
         trainer, code = job.source.load(), job.source.code()
         settings = controller_settings(job, code, _StopRule(job.stopping))

@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import ControllerSettings, Iteration
-from agileml.engines.sim.fleet import SimulatedJob
+from agileml.engines.sim.fleet import SimulableJob
 from agileml.engines.sim.job import JobSimulation, Machines
 from agileml.job import Counters, GaveUp, Trained, TrainingJob
 from agileml.params.layout import Params
@@ -91,7 +91,7 @@ class PipelineRole(NodeRole):
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedPipeline(SimulatedJob):
+class PreparedPipeline(SimulableJob):
     """A pipeline's job. An update is a clock, and a layer is a partition of the model."""
 
     nodes_are_alike = True

@@ -173,14 +173,14 @@ class _LocalRun:
         """Puts what is in the file where a restarted controller looks for it; returns the number of its updates."""
         if self._file is None or not self._file.exists():
             return 0
-        kept = load_checkpoint(self._file, self._settings)
-        for layer, version in enumerate(kept.layers):
+        losses, layers = load_checkpoint(self._file, self._settings)
+        for layer, version in enumerate(layers):
             self._store.save(layer, version)
-        self._progress.losses, self._kept = dict(kept.losses), kept.batch
+        self._progress.losses, self._kept = losses, layers[0].clock
         with closing(Memory(self._folder / CONTROLLER_MEMORY)) as memory:
-            memory.remember_decision([[k, loss] for k, loss in kept.losses.items()])
-            memory.remember({**Members().record(), "epoch": 0, "checkpoint": kept.batch, "logged": kept.batch})
-        return kept.batch
+            memory.remember_decision([[k, loss] for k, loss in losses.items()])
+            memory.remember({**Members().record(), "epoch": 0, "checkpoint": self._kept, "logged": self._kept})
+        return self._kept
 
     def note(self, iteration: Iteration) -> None:
         self._progress.note(iteration)
@@ -196,8 +196,7 @@ class _LocalRun:
         """Writes the state before a batch to the file, unless it has a later one."""
         if self._file is None or batch <= self._kept:
             return
-        kept = PipelineCheckpoint(batch, self._progress.losses, self._layers(batch))
-        save_checkpoint(self._file, self._settings, kept)
+        save_checkpoint(self._file, self._settings, self._progress.losses, self._layers(batch))
         self._kept = batch
 
     def trained(self, batch: int) -> TrainedPipeline:
@@ -218,28 +217,22 @@ def save_weights(path: Path, trained: TrainedPipeline) -> None:
 _ABOUT = "about"
 
 
-@dataclass(frozen=True)
-class PipelineCheckpoint:
-    """The losses before a batch, and the layers in order."""
-
-    batch: int
-    losses: Mapping[int, float]
-    layers: Sequence[Version]
-
-
-def save_checkpoint(path: Path, settings: ElasticSettings, kept: PipelineCheckpoint) -> None:
-    """Replaces the file in one step."""
+def save_checkpoint(
+    path: Path, settings: ElasticSettings, losses: Mapping[int, float], layers: Sequence[Version]
+) -> None:
+    """Replaces the file in one step. The layers are those before a batch."""
+    batch = layers[0].clock
     heads: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
-    for layer, version in enumerate(kept.layers):
+    for layer, version in enumerate(layers):
         head, *state = version.state
         count, buffers, *numbers = head.tolist()
         heads[str(layer)] = numbers, (count, buffers)
         arrays |= {f"{layer}/{i}": array for i, array in enumerate(state)}
     about = {
-        "batch": kept.batch,
+        "batch": batch,
         "as": _terms(settings),
-        "losses": {str(k): loss for k, loss in kept.losses.items() if k < kept.batch * settings.batch},
+        "losses": {str(k): loss for k, loss in losses.items() if k < batch * settings.batch},
         "layers": heads,
     }
     new = path.with_suffix(".new")
@@ -254,8 +247,8 @@ def _terms(settings: ElasticSettings) -> str:
     return f"{scheme} with {settings.batch} microbatches"
 
 
-def load_checkpoint(path: Path, settings: ElasticSettings) -> PipelineCheckpoint:
-    """The content of a file. Raises BadArgument if it is of another run."""
+def load_checkpoint(path: Path, settings: ElasticSettings) -> tuple[dict[int, float], list[Version]]:
+    """The losses and the layers of a file. Raises BadArgument if it is of another run."""
     layers: dict[int, Version] = {}
     try:
         with np.load(path) as file:
@@ -277,4 +270,4 @@ def load_checkpoint(path: Path, settings: ElasticSettings) -> PipelineCheckpoint
             f" {_terms(settings)}: use the same scheme and number of microbatches, or name another file"
         )
     losses = {int(k): loss for k, loss in about["losses"].items()}
-    return PipelineCheckpoint(batch, losses, [version for _, version in sorted(layers.items())])
+    return losses, [version for _, version in sorted(layers.items())]

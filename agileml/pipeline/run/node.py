@@ -1,7 +1,7 @@
 """A node of a pipeline as a state machine: instructions and frames in, actions out."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from agileml.errors import AgileMLError
 from agileml.pipeline.elastic.seats import (
@@ -17,7 +17,7 @@ from agileml.pipeline.elastic.seats import (
 from agileml.pipeline.model.base import Array, PipelineModel, UpdateRule
 from agileml.pipeline.run.stage_program import StageProgram
 from agileml.pipeline.run.stage_state import LayerState, StageState, initial_state, layer_state
-from agileml.pipeline.tensor_parts import Awaiting, FrameKey, Lanes, PipelineFrame
+from agileml.pipeline.tensor_parts import FrameKey, PipelineFrame
 from agileml.protocol.actions import CONTROLLER, Action, Exit, Fetch, Save, Send
 from agileml.protocol.messages import Broken, Hello, Leave, Restored, Saved, Tally, Version
 
@@ -50,7 +50,7 @@ class PipelineNode:
         """The batches whose states may still be needed."""
         self._frames: dict[tuple[int, FrameKey], tuple[Array, ...]] = {}
         self._seat: TakeSeat | None = None
-        self._run: _OrderInProgress | None = None
+        self._run: tuple[RunBatches, StageProgram] | None = None
 
     def hello(self, reliable: bool, code: str) -> Hello:
         """Introduces this node, also to a restarted controller."""
@@ -126,7 +126,7 @@ class PipelineNode:
         if self._seat is not None:
             yield from self._gather(self._seat)
         if self._run is not None:
-            yield from self._advance(self._run)
+            yield from self._advance(*self._run)
 
     def _gather(self, seat: TakeSeat) -> Iterator[Action]:
         """Takes layers that have arrived; reports once all are there."""
@@ -144,41 +144,34 @@ class PipelineNode:
         held = self._snapshots[order.first]
         base = {layer: held[layer] for span in order.work.spans for layer in span}
         self._drop_but((*order.keep, order.first))
-        lanes = Lanes(order.epoch, order.work.others)
         summed = {layer for layer, chain in order.work.chains.items() if chain[0] == self.name}
-        state = StageState(self.task.model, self.task.optimizer, dict(base), self.task.recompute, lanes, summed)
-        program = StageProgram(self.name, order.epoch, order.work, state, 1 if self.task.scheme == "2bw" else 0)
-        self._run = _OrderInProgress(order, program, program.run())
-        yield from self._advance(self._run)
+        state = StageState(
+            self.task.model, self.task.optimizer, base, self.task.recompute, order.epoch, order.work.others, summed
+        )
+        program = StageProgram(self.name, order.work, state, 1 if self.task.scheme == "2bw" else 0)
+        self._run = order, program
+        yield from self._advance(order, program)
 
-    def _advance(self, run: "_OrderInProgress") -> Iterator[Action]:
+    def _advance(self, order: RunBatches, program: StageProgram) -> Iterator[Action]:
         """Goes on until a frame is missing or the work is done."""
         try:
             while True:
-                if run.needs is None:
-                    step = next(run.steps)
-                elif (arrays := self._frames.pop((self.epoch, run.needs), None)) is not None:
-                    step = run.steps.send(arrays)
+                if program.needs is None:
+                    step = next(program.steps)
+                elif (arrays := self._frames.pop((self.epoch, program.needs), None)) is not None:
+                    step = program.steps.send(arrays)
                 else:
                     return
-                run.needs = None if isinstance(step, Send) else step
+                program.needs = None if isinstance(step, Send) else step
                 if isinstance(step, Send):
                     yield step
         except StopIteration:
             self._run = None
-            self._snapshots[run.order.last] = run.program.state.layers
-            yield Send(CONTROLLER, BatchesDone(self.name, self.epoch, run.program.losses))
+            self._snapshots[order.last] = program.state.layers
+            yield Send(CONTROLLER, BatchesDone(self.name, self.epoch, program.losses))
         except AgileMLError as error:
             self._run = None
             yield Send(CONTROLLER, Broken(self.name, f"{self.name}: {error}"))
-
-
-@dataclass
-class _OrderInProgress:
-    order: RunBatches
-    program: StageProgram
-    steps: Awaiting[None]
-    needs: FrameKey | None = field(default=None)
 
 
 def layer_version(batch: int, state: LayerState) -> Version:

@@ -19,7 +19,7 @@ from agileml.pipeline.model.arrays import ABSENT, added, is_absent, mean_of, pac
 from agileml.pipeline.model.base import Array, PipelineLayer, Values, Weights, users_code
 from agileml.pipeline.run.stage_state import StageState
 from agileml.pipeline.schedule.schedules import STASHING, Pass, PipelineStep
-from agileml.pipeline.tensor_parts import Awaiting, PipelineFrame
+from agileml.pipeline.tensor_parts import Awaiting, FrameKey, PipelineFrame
 from agileml.protocol.actions import Send
 
 
@@ -28,7 +28,6 @@ class StageProgram:
     """Executes a work order. `losses` collects the loss of each microbatch at the last stage."""
 
     name: str
-    epoch: int
     work: WorkOrder
     state: StageState
     keep: int
@@ -40,9 +39,11 @@ class StageProgram:
         model = self.state.model
         self._joint = JointUpdate(len(model.layers), tied_weights(model.layers), self.state.optimizer.clip_norm)
         self._virtual = len(self.work.spans) * self.work.depth
+        self.steps = self._run()
+        self.needs: FrameKey | None = None
+        """The frame with whose arrays the steps are to be resumed."""
 
-    def run(self) -> Awaiting[None]:
-        """Carries out all operations of the order."""
+    def _run(self) -> Awaiting[None]:
         oldest = oldest_needed(self.work.order, self.work.versions)
         for i, step in enumerate(self.work.order):
             if step.kind is Pass.FORWARD:
@@ -62,7 +63,7 @@ class StageProgram:
         outputs = yield from self.state.forward(self.work.spans[step.chunk], k, self.work.versions[k], inputs)
         if virtual < self._virtual - 1:
             to = self.work.after[k % len(self.work.after)]
-            yield Send(to, PipelineFrame(self.epoch, (ACTIVATION, virtual + 1, k), packed(outputs)))
+            yield Send(to, PipelineFrame(self.state.epoch, (ACTIVATION, virtual + 1, k), packed(outputs)))
             return
         with users_code(f"loss of microbatch {k}"):
             _, targets = self.state.model.data(k)
@@ -78,7 +79,7 @@ class StageProgram:
         gradient = yield from self.state.backward(self.work.spans[step.chunk], k, gradient)
         if virtual:
             to = self.work.before[k % len(self.work.before)]
-            yield Send(to, PipelineFrame(self.epoch, (GRADIENT, virtual - 1, k), packed(gradient)))
+            yield Send(to, PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient)))
 
     def _update(self, step: PipelineStep, oldest: int) -> Awaiting[None]:
         """Adds gradients in the order of microbatches, from node to node, so that the sum is that of one process."""
@@ -102,11 +103,11 @@ class StageProgram:
                 total = part if total is None else tuple(map(added, total, part))
             assert total is not None
             if at < len(chain) - 1:
-                yield Send(chain[at + 1], PipelineFrame(self.epoch, (SUM, layer, number), total))
+                yield Send(chain[at + 1], PipelineFrame(self.state.epoch, (SUM, layer, number), total))
             else:
                 means[layer] = tuple(mean_of(array, self.work.divisor, in_place=in_place) for array in total)
                 for other in chain[:-1]:
-                    yield Send(other, PipelineFrame(self.epoch, (MEAN, layer, number), means[layer]))
+                    yield Send(other, PipelineFrame(self.state.epoch, (MEAN, layer, number), means[layer]))
         for layer in layers:
             if layer not in means:
                 means[layer] = yield (MEAN, layer, self.state.layers[layer].updates)
@@ -118,12 +119,12 @@ class StageProgram:
         later = (yield (COLLECTED, stage, number)) if stage < last else None
         collected = self._joint.collected(means, later)
         if stage:
-            yield Send(self.work.before[0], PipelineFrame(self.epoch, (COLLECTED, stage - 1, number), collected))
+            yield Send(self.work.before[0], PipelineFrame(self.state.epoch, (COLLECTED, stage - 1, number), collected))
             sums = yield (JOINT, stage, number)
         else:
             sums = self._joint.summed(collected)
         if stage < last:
-            yield Send(self.work.after[0], PipelineFrame(self.epoch, (JOINT, stage + 1, number), sums))
+            yield Send(self.work.after[0], PipelineFrame(self.state.epoch, (JOINT, stage + 1, number), sums))
         return self._joint.applied(means, sums)
 
 

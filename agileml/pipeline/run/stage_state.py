@@ -18,7 +18,8 @@ from agileml.pipeline.model.base import (
     Weights,
     users_code,
 )
-from agileml.pipeline.tensor_parts import Awaiting, Lanes, TensorPart, pieces, sum_of_parts
+from agileml.pipeline.tensor_parts import Awaiting, PipelineFrame, TensorPart, pieces, sum_of_parts
+from agileml.protocol.actions import Send
 
 PARTIAL, PARTIAL_AGAIN, PARTIAL_GRADIENT = "partial", "partial again", "partial gradient"
 """Frames with the result of a part of a split layer: in the forward, the repeated forward and the backward pass."""
@@ -87,7 +88,9 @@ class StageState:
     optimizer: UpdateRule
     layers: dict[int, LayerState]
     recompute: bool = False
-    lanes: Lanes = field(default_factory=Lanes)
+    epoch: int = 0
+    others: Sequence[str] = ()
+    """The nodes of the pipeline stage that compute the other parts of its split layers; often there are none."""
     summed: Set[int] = frozenset()
     """Layers whose gradients all belong to this node, which adds them up instead of keeping one for each microbatch."""
     _stashes: dict[tuple[int, int], _HeldPass] = field(default_factory=dict)
@@ -200,7 +203,13 @@ class StageState:
         if not isinstance(first, TensorPart):
             alone: Values = own[piece[0]]
             return alone
-        parts = yield from self.lanes.all_parts(kind, piece, microbatch, own)
+        for other in self.others:
+            for layer, array in own.items():
+                yield Send(other, PipelineFrame(self.epoch, (kind, layer, microbatch), (array,)))
+        parts = []
+        for layer in piece:
+            (array,) = (own[layer],) if layer in own else (yield (kind, layer, microbatch))
+            parts.append(array)
         return sum_of_parts(parts, whole, residual=first.residual)
 
 
