@@ -80,7 +80,7 @@ def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: flo
     if hazard is None:
         return replace(price, basis=f"{price.basis}; {NO_HAZARD}")
     hours = window / HOUR
-    crossing = [_cumulative(share) for share in (price.probability, price.low, price.high)]
+    crossing = [-log1p(-share) if share < 1 else inf for share in (price.probability, price.low, price.high)]
     taken = hazard.cumulative(age_hours, hours)
     middle, low, high = (a + b for a, b in zip(crossing, taken, strict=True))
     if middle < inf:
@@ -114,10 +114,6 @@ def _estimate(probability: float, windows: float, historical: Crossing, basis: s
     high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
     seconds = None if historical.median_time is None else historical.median_time / SECOND
     return Estimate(probability, min(low, probability), max(high, probability), seconds, windows, basis)
-
-
-def _cumulative(probability: float) -> float:
-    return -log1p(-probability) if probability < 1 else inf
 
 
 def _median_seconds(price: Estimate, hazard: Hazard, age: float, hours: float) -> float | None:

@@ -8,7 +8,6 @@ knows the same in both.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Protocol
 
 from bidbrain.billing import BillingRule
 from bidbrain.eviction.hazard import Hazard
@@ -80,14 +79,9 @@ class TimePrice:
     note: str = ""
 
 
-class Pace(Protocol):
-    """Past jobs on which the speed of two strategies is compared."""
-
-    def price_of_time(
-        self, known: "StrategyInputs", make: Callable[[float], Strategy], rival: Strategy, /
-    ) -> TimePrice | None:
-        """The price of time at which a strategy (made from dollars per hour) is as fast as a rival; None if that is
-        unknown."""
+PriceOfTime = Callable[["StrategyInputs", Callable[[float], Strategy], Strategy], TimePrice | None]
+"""The price of time at which a strategy (made from dollars per hour) was as fast as a rival in past jobs; None if that
+is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +90,7 @@ class StrategyInputs:
 
     A hazard of None means that no capacity evictions are known. `reliable` machines run from start to end next to what
     the strategy rents. `value_of_time` is what an hour of the job is worth to its user, in dollars; if that is unknown
-    (None), `pace` finds a price. `request_nu` is the size of one request of `proteus`.
+    (None), `price_of_time` finds one. `request_nu` is the size of one request of `proteus`.
     """
 
     offers: tuple[Offer, ...]
@@ -107,6 +101,6 @@ class StrategyInputs:
     billing: BillingRule
     overheads: Overheads
     checkpoints: Checkpointing
-    pace: Pace
+    price_of_time: PriceOfTime
     value_of_time: float | None = None
     request_nu: float = REQUEST_VCPUS

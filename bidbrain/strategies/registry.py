@@ -115,7 +115,7 @@ def _time_price(name: str, argument: str, inputs: StrategyInputs, make: Callable
     if inputs.value_of_time is not None:
         return TimePrice(inputs.value_of_time, "value_of_time of the job")
     rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs), inputs.request_nu)
-    return inputs.pace.price_of_time(inputs, make, rival) or usual_price_of_time(inputs)
+    return inputs.price_of_time(inputs, make, rival) or usual_price_of_time(inputs)
 
 
 def usual_price_of_time(inputs: StrategyInputs) -> TimePrice:

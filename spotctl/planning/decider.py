@@ -279,7 +279,7 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
         billing=fleet.billing,
         overheads=fleet.within_the_hour,
         checkpoints=CHECKPOINT,
-        pace=PastJobs((hours,), fleet.most_nu, starts),
+        price_of_time=PastJobs((hours,), fleet.most_nu, starts).price_of_time,
         value_of_time=allocated.demand.value_of_time_usd,
         request_nu=max(REQUEST_VCPUS * like.nu / vcpus, fleet.most_nu / _MAX_REQUESTS),
     )

@@ -203,7 +203,7 @@ def inputs_of(scenario: Scenario, zone: str) -> StrategyInputs:
         billing=scenario.billing,
         overheads=scenario.overheads,
         checkpoints=scenario.checkpoints,
-        pace=PastJobs(scenario.hours, scenario.most_nu),
+        price_of_time=PastJobs(scenario.hours, scenario.most_nu).price_of_time,
     )
 
 

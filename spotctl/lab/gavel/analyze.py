@@ -181,16 +181,12 @@ def _usable(
     return usable, remarks
 
 
-def _home(text: str) -> str:
-    cloud, slash, region = text.strip().partition("/")
-    if not slash or not is_cloud(cloud) or not region or "/" in region:
-        raise BadRequest(f"home: {text!r} is not a cloud and region (write aws/us-east-1)")
-    return f"{cloud}/{api_region(cloud, region)}"
-
-
 def _plan(file: PriceAnalysisFile) -> PriceComparison:
-    home = _home(file.home)
-    clouds = file.dataset_on or [home.partition("/")[0]]
+    cloud, slash, region = file.home.strip().partition("/")
+    if not slash or not is_cloud(cloud) or not region or "/" in region:
+        raise BadRequest(f"home: {file.home!r} is not a cloud and region (write aws/us-east-1)")
+    home = f"{cloud}/{api_region(cloud, region)}"
+    clouds = file.dataset_on or [cloud]
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
         raise BadRequest(f"dataset_on: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
     movement = Movement(file.checkpoint_gb, file.dataset_gb, frozenset(clouds), _hours(file.move), LIST_TARIFFS_2020)

@@ -184,7 +184,15 @@ def _strategy(
     past = {series.market: series.window(START, BEGIN) for series in histories}
     hazards = {offer.market: Hazard((RateEvidence("drawn", Exposure(2.0, 10.0)),)) for offer in offers}
     inputs = StrategyInputs(
-        offers, past, hazards, baseline, None, RULE, overheads, Checkpointing(0.9, MINUTE), PastJobs((), 1.0)
+        offers,
+        past,
+        hazards,
+        baseline,
+        None,
+        RULE,
+        overheads,
+        Checkpointing(0.9, MINUTE),
+        PastJobs((), 1.0).price_of_time,
     )
     return set_up(name, inputs).strategy
 

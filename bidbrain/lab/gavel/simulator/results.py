@@ -68,7 +68,11 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     scenario = outcome.scenario
     workload, types = scenario.workload, scenario.cluster.types
     jct = outcome.finish - workload.arrival
-    fairness, slo, cost = finish_time_fairness(outcome), workload.slo_factor * workload.alone_seconds(), _costs(outcome)
+    fairness, slo = finish_time_fairness(outcome), workload.slo_factor * workload.alone_seconds()
+    usd_per_hour = scenario.cluster.usd_per_hour
+    cost: Floats | None = None
+    if usd_per_hour is not None:
+        cost = np.asarray(outcome.held_seconds @ usd_per_hour / _SECONDS_PER_HOUR * workload.scale)
     results = []
     for m in scenario.measured:
         kind = workload.throughputs.kinds[int(workload.kind[m])]
@@ -166,11 +170,3 @@ def _population(outcome: SimulationOutcome) -> tuple[Floats, Floats]:
     order = np.argsort(events, kind="stable")
     there = np.cumsum(np.concatenate([np.ones(len(came)), -np.ones(len(went))])[order])
     return events[order], there
-
-
-def _costs(outcome: SimulationOutcome) -> Floats | None:
-    """Cost of each job's workers while it held them."""
-    usd_per_hour = outcome.scenario.cluster.usd_per_hour
-    if usd_per_hour is None:
-        return None
-    return np.asarray(outcome.held_seconds @ usd_per_hour / _SECONDS_PER_HOUR * outcome.scenario.workload.scale)
