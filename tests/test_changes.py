@@ -53,8 +53,8 @@ SAMPLES = (
         )
         for name in ("aws", "gcp", "azure")
     ),
-    Sample("a Gavel policy", ("allox_policy", "allox"), "allox"),
-    Sample("a strategy", ("TierML", "tierml"), "tierml"),
+    Sample("a Gavel policy", ("allox_policy", "allox"), "baselines"),
+    Sample("a strategy", ("TierML", "tierml"), "standard"),
     Sample("a report column", ("usd_per_million_samples",)),
     Sample("a billing rule", ("FIRST_HOUR_FREE", "per-second-first-hour-free"), "aws"),
     Sample("a built-in trainer", ("MLR", "mlr"), "mlr"),
