@@ -40,8 +40,7 @@ from spotctl.files.job.programs import Stop, Training
 from spotctl.lab.backtest.deadline import jobs_of, request_of
 from spotctl.log import events as ev
 from spotctl.log.folding import NO_MACHINES, after
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import EVICTED, RunState
+from spotctl.log.state import EVICTED, LogRow, RunState
 from spotctl.run.turn.live_strategy import LiveStrategy
 
 if TYPE_CHECKING:

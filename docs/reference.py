@@ -20,9 +20,9 @@ from meanings import documented, meanings
 from typer.main import get_command
 
 from spotctl.cli.app import app
-from spotctl.cli.removed import REMOVED
-from spotctl.files.job.schema import schema
-from spotctl.show.metrics import text as metrics_text
+from spotctl.cli.command_groups import REMOVED
+from spotctl.files.job.reader import schema
+from spotctl.show import metrics as metrics_text
 
 
 def write(folder: Path) -> None:

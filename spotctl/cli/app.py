@@ -15,10 +15,10 @@ import typer
 
 from pricing_data.interruptible import is_work_left
 from spotctl.cli import (
+    doctor,
     event_log,
     init,
     launch,
-    logs,
     nightly,
     plan,
     remote,
@@ -26,14 +26,11 @@ from spotctl.cli import (
     returning,
     status,
     trying,
-    ui,
 )
 from spotctl.cli.boundary import INTERRUPTED, exit_code_of, warning_line
-from spotctl.cli.command_groups import CommandGroup, after_global_options, named_part
-from spotctl.cli.doctor import command as doctor
+from spotctl.cli.command_groups import CommandGroup, after_global_options, check_not_removed, named_part
 from spotctl.cli.lab import backtest, beta, gavel, parallel, parallel_train, train
-from spotctl.cli.prices import fetch, markets, ranked_offers, upkeep
-from spotctl.cli.removed import check_not_removed
+from spotctl.cli.prices import fetch, markets, ranked_offers
 from spotctl.cli.session import Session
 
 _CLOSE_SECONDS = 2.0
@@ -49,8 +46,8 @@ _COMMANDS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
     (_START, "doctor", doctor.doctor, "Check versions, credentials, quotas and leftovers."),
     (_START, "schema", init.schema, "Print the JSON Schema of job files, for your editor."),
     (_RUNS, "status", status.status, "Show machines, progress and cost; --watch shows them live."),
-    (_RUNS, "ui", ui.ui, "Show all runs and nights in a browser."),
-    (_RUNS, "logs", logs.logs, "Show the output of a job's machines."),
+    (_RUNS, "ui", status.ui, "Show all runs and nights in a browser."),
+    (_RUNS, "logs", remote.logs, "Show the output of a job's machines."),
     (_RUNS, "stop", returning.stop, "Stop a job, or all jobs, and return the machines."),
     (_RUNS, "resume", launch.resume, "Show a run again, or pick it up after a crash."),
     (_RUNS, "ssh", remote.ssh, "Open a shell on a machine of a job."),
@@ -106,9 +103,9 @@ def _lab() -> typer.Typer:
             "export": markets.export,
             "egress": markets.egress,
             "sources": fetch.sources,
-            "backup": upkeep.backup,
-            "correct": upkeep.correct,
-            "snapshot": upkeep.snapshot,
+            "backup": fetch.backup,
+            "correct": fetch.correct,
+            "snapshot": fetch.snapshot,
         },
     )
     lab = _group("Analyses: evictions, backtests, Gavel, pipelines, price history.", {"train": train.train})

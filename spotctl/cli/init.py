@@ -49,7 +49,7 @@ def schema(context: typer.Context, _json: JsonOption = False) -> None:
 
     Example: spotctl schema > job.schema.json
     """
-    from spotctl.files.job import schema
+    from spotctl.files.job import reader
 
     session: Session = context.obj
-    session.answer_json(schema.schema())
+    session.answer_json(reader.schema())

@@ -133,7 +133,7 @@ def resume(
     from spotctl.cli.runs.launches import resume_here
     from spotctl.home.paths import Paths
     from spotctl.log.jobs import left_behind
-    from spotctl.show.metrics.publisher import publishing
+    from spotctl.show.metrics import publishing
     from spotctl.show.runs.reading import RunViews
 
     session: Session = context.obj

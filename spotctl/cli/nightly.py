@@ -46,7 +46,7 @@ def install(
     from spotctl.nightly.hours import Hours, clock_text, local_zone, time_of_day
     from spotctl.nightly.state_dir import StateDir
     from spotctl.show.columns import as_json
-    from spotctl.show.metrics.publisher import absolute
+    from spotctl.show.metrics import absolute
 
     session: Session = context.obj
     hours = Hours(time_of_day(at, "--at"), time_of_day(deadline, "--deadline") if deadline else None)
@@ -159,7 +159,7 @@ def _night(session: Session, state_dir: StateDir, metrics: str, *, scheduled: bo
     from spotctl.nightly.hours import local_zone
     from spotctl.nightly.night_runner import NightRunner, apply_environment
     from spotctl.nightly.state_dir import installed
-    from spotctl.show.metrics.publisher import publishing
+    from spotctl.show.metrics import publishing
     from spotctl.show.runs.reading import RunViews
 
     nightly = installed(state_dir)

@@ -11,7 +11,7 @@ import typer
 from spotctl.cli.session import JsonOption, Session
 
 if TYPE_CHECKING:
-    from pricing_data.freshness import CloudPrices
+    from pricing_data.library import CloudPrices
 
 
 def plan(

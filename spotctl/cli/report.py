@@ -83,7 +83,7 @@ def cost(
 
     Example: spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
-    from spotctl.show.costs.gather import write
+    from spotctl.show.costs.accounts import write
 
     session: Session = context.obj
     if json_ and format_ not in (Format.TABLE, Format.JSON):
@@ -134,9 +134,8 @@ def gather_report(
     """The report that these options ask for."""
     from spotctl.cli.options import in_zone, moment_of, start_of, time_zone
     from spotctl.cli.runs import remote_runner
-    from spotctl.show.costs.gather import gather
-    from spotctl.show.costs.grouping import parse_by
-    from spotctl.show.costs.periods import Period
+    from spotctl.show.costs.accounts import gather
+    from spotctl.show.costs.periods import Period, parse_by
 
     now, groups, zone = wall_us(), parse_by(by), time_zone(tz)
     began = start_of(in_zone(since, zone), now) if since else None

@@ -176,7 +176,7 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
 
 def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.log.jobs import remove_waiting, waiting_jobs
-    from spotctl.log.ledger.uses import final_figures, without_run
+    from spotctl.log.ledger.same_work import final_figures, without_run
     from spotctl.log.statuses import read_log, unfinished_runs
 
     # First, so that none begins when those before it have ended.

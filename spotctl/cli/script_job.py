@@ -12,9 +12,8 @@ import typer
 from pricing_data.units import HOUR, MINUTE, counted
 from spotctl.files.job.conversions import read_span, span_text
 from spotctl.files.job.reader import load
-from spotctl.files.script.changes import FRAMEWORK_CHANGES, REPLACE, Change
 from spotctl.files.script.job_text import LOCAL, ScriptAnswers, bucket_example, first_region, job_text
-from spotctl.files.script.reading import TrainingScript, read_script
+from spotctl.files.script.reading import FRAMEWORK_CHANGES, REPLACE, Change, TrainingScript, read_script
 from spotctl.files.script.trainer_text import skeleton_of, trainer_job_text
 from spotctl.files.user_files import check_free, write_new
 from spotctl.home.cloud import rented_clouds

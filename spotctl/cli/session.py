@@ -55,7 +55,7 @@ class Session:
 
     @cached_property
     def out(self) -> Console:
-        from spotctl.show.printable_console import PrintableConsole
+        from spotctl.show.layout import PrintableConsole
 
         # A pipe has no width unless COLUMNS sets one; pagers and programs prefer wide lines to folded ones.
         return PrintableConsole(
@@ -65,7 +65,7 @@ class Session:
     @cached_property
     def err(self) -> Console:
         """Console for progress and remarks; progress is shown on terminals only."""
-        from spotctl.show.printable_console import PrintableConsole
+        from spotctl.show.layout import PrintableConsole
 
         return PrintableConsole(stderr=True, highlight=False)
 

@@ -57,9 +57,10 @@ def try_(
     from spotctl.cli.runs.live_runs import live_view
     from spotctl.cli.runs.run_end import EXIT_CODES
     from spotctl.home.cloud import rented_clouds
-    from spotctl.log.ledger.uses import final_figures
-    from spotctl.run.start import runs, trial
+    from spotctl.log.ledger.same_work import final_figures
+    from spotctl.run.start import runs
     from spotctl.run.start.launch_plans import plans_to_launch
+    from spotctl.run.trial import conduct
     from spotctl.run.trial.conduct import open_kit
     from spotctl.run.turn.live_strategy import expectation
     from spotctl.show.columns import as_json
@@ -78,19 +79,19 @@ def try_(
     if type_ or bucket or identity or step:
         raise BadRequest("--type, --bucket, --identity and --step belong to --full")
     known = session.library
-    spec = trial.trial_job(cloud, region or (), known, session.settings.home)
+    spec = conduct.trial_job(cloud, region or (), known, session.settings.home)
     runs.check_launchable(spec)
     (plan,) = plans_to_launch((spec,), session.settings).plans
     if not json_:
         session.out.print(plan_tables.plan_view(plan, session.out.width, explain=False))
     if not (yes or confirm(session)):
         return
-    minutes = trial.GIVE_UP_AFTER // MINUTE
+    minutes = conduct.GIVE_UP_AFTER // MINUTE
     session.remark(f"waiting for a {spec.resources.types[0]}; giving up if it is not running after {minutes} minutes")
-    patience = trial.TrialPatience(spec, session.settings, session.remark)
+    patience = conduct.TrialPatience(spec, session.settings, session.remark)
     with live_view(session, publish=patience.look) as callbacks:
         state, ended = runs.launch(spec, session.settings, callbacks, fresh=True, expected=expectation(plan))
-    left = trial.left_in_cloud(spec, state.run, session.settings)
+    left = conduct.left_in_cloud(spec, state.run, session.settings)
     if json_:
         session.answer_json({**final_figures(state, ended), **as_json(run_answers.LEFT, {"left": left})})
     else:
@@ -129,7 +130,7 @@ def _compare_bill(session: Session, cloud: str, bill: Path, *, json_: bool) -> N
     from spotctl.run.trial.record import as_json, from_json
     from spotctl.show.costs.bills.read import read_bill
     from spotctl.show.costs.bills.reconcile import reconcile
-    from spotctl.show.costs.figures import usd
+    from spotctl.show.costs.cost import usd
 
     kept_path = kept_file(session.settings, cloud)
     if not kept_path.is_file():

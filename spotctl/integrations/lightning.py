@@ -23,7 +23,7 @@ except ImportError as error:
 from spotctl.agent.checkpoints.local import TrainingPosition
 from spotctl.agent.lease.job_lease import JobLease
 from spotctl.agent.lease.lease_files import LeaseAct
-from spotctl.integrations.published import PublishedCheckpoints
+from spotctl.integrations.loops import PublishedCheckpoints
 from spotctl.integrations.torch_state import ResumableLoader, least
 
 __all__ = ["ResumableLoader", "SpotCallback"]

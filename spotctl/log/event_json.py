@@ -15,9 +15,9 @@ import msgspec
 from pricing_data.errors import BadMarket
 from pricing_data.market import Market
 from spotctl.log.events import KINDS, Event, JsonFloat, RunBegan
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import BrokenLog
 from spotctl.log.schema import StoredRow
+from spotctl.log.state import LogRow
 
 _FORMER_KINDS = {
     "Refrained": "BudgetExceeded",

@@ -11,9 +11,8 @@ from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE
 from spotctl.log import events as ev
 from spotctl.log.events import Event, Intended
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import BrokenLog
-from spotctl.log.state import EVICTED, MAX_PACES, Allocation, AttemptSpan, BackOff, Held, RefusedOrder, RunState
+from spotctl.log.state import EVICTED, MAX_PACES, Allocation, AttemptSpan, BackOff, Held, LogRow, RefusedOrder, RunState
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 20 * MINUTE
 """The back-off of a market after a refusal or an eviction: it doubles each time. A refused order costs nothing, but a

@@ -21,9 +21,8 @@ from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewI
 from spotctl.log.folding import fold
 from spotctl.log.jobs import is_running
 from spotctl.log.ledger.project import Ledger, project_run
-from spotctl.log.log_row import LogRow
 from spotctl.log.schema import StoredRow
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 
 if TYPE_CHECKING:
     from pricing_data.library import Library

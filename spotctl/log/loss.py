@@ -15,9 +15,9 @@ from math import inf
 from spotctl.home.cloud import is_replayed
 from spotctl.log.event_json import to_json
 from spotctl.log.events import KINDS, Event, RentIntended, RowsLost, RunBegan, RunEnded, RunResumed, StopRequested
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import FAILED, STOPPED
 from spotctl.log.schema import checksum, link_of
+from spotctl.log.state import LogRow
 
 LOST = "rows of the run's event log were damaged and are lost"
 _UNKNOWN_PROGRAM = "false  # the job's own program is lost with its beginning"

@@ -20,11 +20,10 @@ from spotctl.log.event_json import from_json
 from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import after
 from spotctl.log.jobs import is_running
-from spotctl.log.log_row import LogRow
 from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, losses_of, marks, misnumbered_runs, repaired
 from spotctl.log.outcomes import AlreadyRunning, BrokenLog
 from spotctl.log.schema import StoredRow, checksum
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
 
 _KEPT = ".damaged-"

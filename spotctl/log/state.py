@@ -7,12 +7,23 @@ done before the newest checkpoint is safe; later work is done again.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bidbrain.billing import highest_price
 from pricing_data.market import Market
 from spotctl.home.cloud import is_replayed
 from spotctl.log import events as ev
-from spotctl.log.events import Intended
+from spotctl.log.events import Event, Intended
+
+
+class LogRow(NamedTuple):
+    """An event with its position in the log and its time."""
+
+    id: int
+    run: str
+    at: int
+    event: Event
+
 
 EVICTED, LEASE_ENDED, BROKE = "evicted", "lease ended", "failed"
 _UNREQUESTED_ENDS = frozenset({LEASE_ENDED, BROKE})

@@ -22,9 +22,9 @@ from spotctl.home.paths import make_private_file, make_private_folder
 from spotctl.log import schema
 from spotctl.log.events import Event, RowsLost, RunBegan, RunEnded
 from spotctl.log.jobs import is_used_elsewhere
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import BrokenLog, LogFailed
 from spotctl.log.schema import ChainEnd, StoredRow, checksum, link_of
+from spotctl.log.state import LogRow
 
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
 WAIT_MS = 10_000

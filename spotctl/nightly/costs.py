@@ -6,9 +6,8 @@ from typing import Any
 from spotctl.home.config import Settings
 from spotctl.show.columns import Column
 from spotctl.show.costs import answers, page
-from spotctl.show.costs.gather import gather, write
-from spotctl.show.costs.grouping import By
-from spotctl.show.costs.periods import Period
+from spotctl.show.costs.accounts import gather, write
+from spotctl.show.costs.periods import By, Period
 
 NIGHT: tuple[Column[Any], ...] = (
     Column("outcome", "how the night ended"),

@@ -12,11 +12,10 @@ from pathlib import Path
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.errors import BadRequest
-from spotctl.nightly import crontab, environment, systemd
-from spotctl.nightly.crontab import Crontab
+from spotctl.nightly import environment, schedulers
 from spotctl.nightly.hours import Hours, local_zone
+from spotctl.nightly.schedulers import Crontab, UserManager
 from spotctl.nightly.state_dir import Installed, StateDir
-from spotctl.nightly.systemd import UserManager
 from spotctl.run.start.runs import check_launchable
 
 CRON_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}
@@ -60,8 +59,8 @@ class Timers:
         """Whether the timer starts the script, as it does since nights are supervised."""
         script = str(StateDir(home, nightly.name).supervisor)
         if nightly.scheduler == Scheduler.SYSTEMD.value:
-            return systemd.quoted(script) in self.manager.service_text(nightly.name)
-        lines = crontab.lines_of_block(self.crontab.read(), f"{nightly.name} of {home}")
+            return schedulers.quoted(script) in self.manager.service_text(nightly.name)
+        lines = schedulers.lines_of_block(self.crontab.read(), f"{nightly.name} of {home}")
         return os.fsencode(shlex.quote(script).replace("%", r"\%")) in lines
 
     def has(self, nightly: Installed, home: Path) -> bool:
@@ -70,7 +69,7 @@ class Timers:
         if not self.crontab.is_there():
             return False
         table = self.crontab.read()
-        return any(crontab.has_block(table, label) for label in _labels(table, nightly.name, home))
+        return any(schedulers.has_block(table, label) for label in _labels(table, nightly.name, home))
 
     def add(self, nightly: Installed, home: Path, now: int) -> None:
         argv = command(home, nightly.name)
@@ -78,17 +77,17 @@ class Timers:
         if nightly.scheduler == Scheduler.SYSTEMD.value:
             times = nightly.hours.timer_times(now, local_zone()[0])
             words = ["/bin/sh", str(supervisor), *argv]
-            texts = systemd.service(nightly.name, words), systemd.timer(nightly.name, times)
+            texts = schedulers.service(nightly.name, words), schedulers.timer(nightly.name, times)
             self.manager.install(nightly.name, *texts)
         else:
             before = self.crontab.read()
             label, *former = _labels(before, nightly.name, home)
             after = before
             for old in former:
-                after = crontab.without_block(after, old)
-            line = crontab.supervised(nightly.name, supervisor, argv)
-            lines = crontab.block(label, nightly.hours.at, line)
-            self.crontab.write(before, crontab.with_block(after, label, lines))
+                after = schedulers.without_block(after, old)
+            line = schedulers.supervised(nightly.name, supervisor, argv)
+            lines = schedulers.block(label, nightly.hours.at, line)
+            self.crontab.write(before, schedulers.with_block(after, label, lines))
 
     def remove(self, name: str, scheduler: str, home: Path) -> None:
         if scheduler == Scheduler.SYSTEMD.value:
@@ -96,14 +95,14 @@ class Timers:
         elif self.crontab.is_there():
             before = after = self.crontab.read()
             for label in _labels(before, name, home):
-                after = crontab.without_block(after, label)
+                after = schedulers.without_block(after, label)
             self.crontab.write(before, after)
 
 
 def _labels(table: bytes, name: str, home: Path) -> list[str]:
     """The name of a job's block, and the former one, without the home, if that block is this home's."""
     former = os.fsencode(f"--home {shlex.quote(str(home))} nightly run {name} ").replace(b"%", rb"\%")
-    own = crontab.has_block(table, name) and former in table
+    own = schedulers.has_block(table, name) and former in table
     return [f"{name} of {home}", *([name] if own else [])]
 
 
@@ -251,9 +250,9 @@ def _to_do(spec: JobSpec, nightly: Installed, state_dir: StateDir, variables: Ma
             f"{', '.join(names)} is set in your shell but not for timers; if the job needs it, add it to"
             f" {state_dir.environment}"
         )
-    if nightly.scheduler == Scheduler.CRON.value and crontab.daemon_runs() is False:
+    if nightly.scheduler == Scheduler.CRON.value and schedulers.daemon_runs() is False:
         steps.append("cron is not running; start it: sudo service cron start")
-    if nightly.scheduler == Scheduler.SYSTEMD.value and (step := systemd.linger()):
+    if nightly.scheduler == Scheduler.SYSTEMD.value and (step := schedulers.linger()):
         steps.append(step)
     if not spec.notify.has_receivers:
         steps.append("to get a message after each night, add `notify: {webhook: https://...}` to the job file")

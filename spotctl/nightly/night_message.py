@@ -13,8 +13,7 @@ from spotctl.home.errors import MissingSecret
 from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_IN_TIME, NOT_PERMITTED, STOPPED
 from spotctl.log.state import RunState
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.run.notify.delivery import Message
-from spotctl.run.notify.messages import cost_text
+from spotctl.run.notify import Message, cost_text
 
 NOT_STARTED, NO_SECRET, MISSED, SKIPPED = "could not begin", "a secret is missing", "missed", "skipped"
 """Outcomes of a night without a run, in addition to those of runs."""

@@ -44,12 +44,12 @@ from spotctl.nightly.night_message import (
 from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
-from spotctl.run.notify.messages import notify_of_alarm, secret_values
+from spotctl.run.notify import notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.machine_packages import check_machine_packages
 from spotctl.run.start.observing import RunEnd, RunObserver
 from spotctl.run.stop_signals import stop_signals
-from spotctl.show.metrics.text import NightFigures
+from spotctl.show.metrics import NightFigures
 from spotctl.show.runs import lines as run_lines
 
 

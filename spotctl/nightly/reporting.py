@@ -19,8 +19,7 @@ from spotctl.nightly import environment
 from spotctl.nightly.hours import day_of
 from spotctl.nightly.night_message import NightResult, failure_message
 from spotctl.nightly.state_dir import Installed, StateDir
-from spotctl.run.notify.delivery import Message, deliver, request
-from spotctl.run.notify.messages import secret_values
+from spotctl.run.notify import Message, deliver, request, secret_values
 
 MAX_BYTES = 1 << 20
 

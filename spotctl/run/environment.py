@@ -22,7 +22,7 @@ from spotctl.files.job.values import CLOSE
 from spotctl.home.errors import MissingSecret
 from spotctl.home.installation import installation_id
 from spotctl.home.paths import Paths
-from spotctl.run.notify.delivery import hidden
+from spotctl.run.notify import hidden
 
 LIST_SECONDS = 5.0
 """How long the list of a cloud's machines is used. Agents report evictions earlier than the list does."""

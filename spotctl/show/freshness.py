@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pricing_data.freshness import CloudPrices, outdated
+from pricing_data.library import CloudPrices, outdated
 from pricing_data.units import SECOND, age, format_time
 from spotctl.home.cloud import rented_clouds
 from spotctl.show.columns import Column, as_json

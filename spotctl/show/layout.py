@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
+
+from spotctl.show.printable import printable
 
 TableCell = str | Text
 _GAP = "  "
@@ -37,15 +39,11 @@ def within(width: int | None, columns: Sequence[RankedColumn]) -> list[RankedCol
     kept = list(columns)
     while (
         width is not None
-        and sum(_width_of(column) for column in kept) - len(_GAP) > width
+        and sum((max(map(len, (column.heading, *column.cells))) + len(_GAP)) for column in kept) - len(_GAP) > width
         and any(column.rank for column in kept)
     ):
         kept.remove(max(kept, key=lambda column: column.rank))
     return kept
-
-
-def _width_of(column: RankedColumn) -> int:
-    return max(map(len, (column.heading, *column.cells))) + len(_GAP)
 
 
 def ranked_table(width: int | None, columns: Sequence[RankedColumn], names: int = 1) -> Table:
@@ -106,3 +104,14 @@ def _segments(console: Console, parts: Iterable[TableCell], style: Style | None)
         plain = ""
     yield Segment(plain, style)
     yield Segment.line()
+
+
+class PrintableConsole(Console):
+    """Shows the control characters of all text, wherever it comes from, as escapes; styles are Rich's own."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)

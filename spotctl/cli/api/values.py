@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 
 from pricing_data.units import to_datetime
 from spotctl.home.errors import requiring_extras
-from spotctl.log.ledger.uses import final_figures
+from spotctl.log.ledger.same_work import final_figures
 from spotctl.planning.forecast import finish_by
 from spotctl.show.costs import answers, page, tables
 from spotctl.show.plans import plan_answers, plan_tables

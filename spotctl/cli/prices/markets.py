@@ -100,7 +100,7 @@ def ls(
 
 
 def _list(session: Session, markets: Sequence[Market], regions: Sequence[str], *, json_: bool) -> None:
-    from pricing_data.freshness import freshness_of_stored
+    from pricing_data.library import freshness_of_stored
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import fetch_command

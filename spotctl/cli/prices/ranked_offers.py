@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pricing_data.freshness import STALE
 from pricing_data.units import HOUR, SECOND, age, counted, parse_duration
 from spotctl.cli.boundary import DONE, FAILED, NOT_IN_TIME
 from spotctl.cli.options import (
@@ -97,6 +96,7 @@ def best(
 
     Example: spotctl prices best --gpu A100:8 --below 1.25 && spotctl launch job.yaml
     """
+    from pricing_data.library import STALE
     from spotctl.lab.best import offers as analysis, results
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import fetch_command, freshness_remarks
@@ -216,7 +216,7 @@ class _PriceWatcher:
     def fetch(self) -> None:
         """Fetches spot prices of the machines that fit; what fails is named once, because it may work next time."""
         from spotctl.clouds import wiring
-        from spotctl.run.start.fresh_prices import fetch_spot_prices
+        from spotctl.run.start.watching import fetch_spot_prices
 
         settings, chosen, types = self.session.settings, self.wish.selection, self.wish.selection.types
         if self.wish.gpu and not types:
@@ -251,7 +251,7 @@ class _PriceWatcher:
     def _report(self, met: Sequence[RankedOffer], now: int) -> None:
         """Reports offers that meet the condition."""
         from spotctl.lab.best.results import WATCH, offers_table, price_message
-        from spotctl.run.notify.delivery import post
+        from spotctl.run.notify import post
         from spotctl.show.columns import as_json
 
         if self.json:

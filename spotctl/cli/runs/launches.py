@@ -15,16 +15,15 @@ from spotctl.home.paths import Paths
 from spotctl.log.jobs import left_behind
 from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.start import concurrent_runs, runs
-from spotctl.run.start.concurrent_runs import Launched
+from spotctl.run.start.concurrent_runs import Launched, begin_late
 from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets, stored_data
-from spotctl.run.start.late_begin import begin_late
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
 from spotctl.run.start.local_market import on_one_market
 from spotctl.run.start.machine_packages import check_machine_packages
 from spotctl.run.turn.live_strategy import expectation
-from spotctl.show.metrics.publisher import publishing
+from spotctl.show.metrics import publishing
 from spotctl.show.runs.reading import RunViews
-from spotctl.show.tracking.tracker import check_installed
+from spotctl.show.tracking import check_installed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
     from spotctl.log.events import Alarm, RunEnded
-    from spotctl.run.notify.delivery import Delivery
+    from spotctl.run.notify import Delivery
 
 
 _AGAIN = "Ctrl-C again ends this command at once"
@@ -169,7 +169,7 @@ def _stopping(states: Sequence[RunState]) -> str:
 
 
 def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Alarm) -> None:
-    from spotctl.run.notify.messages import notify_of_alarm
+    from spotctl.run.notify import notify_of_alarm
 
     def done(delivery: Delivery) -> None:
         if delivery.failure:
@@ -179,6 +179,6 @@ def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Al
 
 
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
-    from spotctl.run.notify.messages import notify_of_end
+    from spotctl.run.notify import notify_of_end
 
     session.remark(*(delivery.text for delivery in notify_of_end(spec, state, ended) if delivery.failure))

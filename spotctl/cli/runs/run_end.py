@@ -49,7 +49,7 @@ def finish_all(session: Session, jobs: Sequence[Launched], *, json_: bool, is_sa
 
 def _figures(job: Launched) -> dict[str, Any]:
     """The answer for a job, with or without a run."""
-    from spotctl.log.ledger.uses import final_figures, without_run
+    from spotctl.log.ledger.same_work import final_figures, without_run
 
     if job.ending is not None:
         return final_figures(*job.ending)
@@ -62,7 +62,7 @@ def _raise(error: Exception) -> NoReturn:
 
 def finish_withdrawn(session: Session, job: str, *, json_: bool) -> NoReturn:
     """Prints that a job was withdrawn before it began."""
-    from spotctl.log.ledger.uses import without_run
+    from spotctl.log.ledger.same_work import without_run
 
     session.answer(json_, without_run(job, "withdrawn", WITHDRAWN), None, f"{job}: {WITHDRAWN}")
     raise typer.Exit
@@ -73,7 +73,7 @@ def finish(session: Session, ending: RunEnd | None, *, json_: bool, is_said: boo
     this computer."""
     if ending is None:
         raise typer.Exit
-    from spotctl.log.ledger.uses import final_figures
+    from spotctl.log.ledger.same_work import final_figures
     from spotctl.show.runs import lines as run_lines
 
     if not is_said:

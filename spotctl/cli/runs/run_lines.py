@@ -14,7 +14,7 @@ from spotctl.cli.options import ShownOutput
 from spotctl.files.job.reader import restored
 from spotctl.home.paths import Paths
 from spotctl.log.event_json import to_json
-from spotctl.log.ledger.uses import final_figures
+from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.store import EventLog
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.columns import as_json

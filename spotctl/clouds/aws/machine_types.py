@@ -15,8 +15,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 
-from pricing_data.accelerators import NVIDIA_OLD, driver_of
-from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
+from pricing_data.catalog import ARM, NVIDIA_OLD, X86, InstanceType, MachineTraits, driver_of
 from pricing_data.units import parse_time
 
 _CLOUD = "aws"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pricing_data.accelerators import NVIDIA_OLD, driver_of
+from pricing_data.catalog import NVIDIA_OLD, driver_of
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.provider import MachineRequest

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pricing_data.accelerators import AMD
-from pricing_data.catalog import ARM, InstanceType, completed
+from pricing_data.catalog import AMD, ARM, InstanceType, completed
 from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation, refused

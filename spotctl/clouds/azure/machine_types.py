@@ -12,8 +12,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from pricing_data.accelerators import GPU_MEMORY_GIB, NVIDIA, NVIDIA_VGPU, driver_of
-from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
+from pricing_data.catalog import ARM, GPU_MEMORY_GIB, NVIDIA, NVIDIA_VGPU, X86, InstanceType, MachineTraits, driver_of
 from pricing_data.units import parse_time
 
 IMAGE_BOOTS = "V2"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pricing_data.accelerators import GPU_MEMORY_GIB, NVIDIA_OLD, driver_of
-from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits
+from pricing_data.catalog import ARM, GPU_MEMORY_GIB, NVIDIA_OLD, X86, InstanceType, MachineTraits, driver_of
 
 _ARM_SERIES = frozenset({"a4x", "c4a", "n4a", "t2a"})
 # https://cloud.google.com/compute/docs/general-purpose-machines#sharedcore: the share of each vCPU.

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pricing_data.accelerators import NVIDIA_OLD, driver_of
+from pricing_data.catalog import NVIDIA_OLD, driver_of
 from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.gcp.machine_types import gpu_name, split_type

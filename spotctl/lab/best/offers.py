@@ -9,12 +9,10 @@ from fnmatch import fnmatchcase
 from math import exp, inf
 
 from bidbrain.eviction.hazard import hazard_of
-from pricing_data.accelerators import GPU_MEMORY_GIB
 from pricing_data.availability import Interruption
-from pricing_data.catalog import Catalog, InstanceType
+from pricing_data.catalog import GPU_MEMORY_GIB, Catalog, InstanceType
 from pricing_data.errors import UnknownPrice
-from pricing_data.freshness import STALE, CloudPrices, freshness_of_stored
-from pricing_data.library import Library, Selection
+from pricing_data.library import STALE, CloudPrices, Library, Selection, freshness_of_stored
 from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market, is_region_of
 from pricing_data.units import SECOND, to_usd

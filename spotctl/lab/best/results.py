@@ -11,7 +11,7 @@ from rich.text import Text
 from pricing_data.units import age, counted, format_time, to_usd
 from spotctl.home.errors import BadRequest
 from spotctl.lab.best.offers import SORTS, RankedOffer, ranked
-from spotctl.run.notify.delivery import Message
+from spotctl.run.notify import Message
 from spotctl.show.columns import UNKNOWN, Column, as_json, chosen, table
 from spotctl.show.freshness import FRESHNESS
 from spotctl.show.prices.price_answers import LOST

@@ -7,8 +7,7 @@ from spotctl.log.folding import fold
 from spotctl.log.ledger.account import Eviction, Expected, KindCounts, RunPart, RunTimeline
 from spotctl.log.ledger.project import RECORDED_ONLY, is_settled, project_run
 from spotctl.log.ledger.same_work import same_work
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import EVICTED, RunState
+from spotctl.log.state import EVICTED, LogRow, RunState
 
 _MIXED = ("reliable", "on-demand", "spot", "reserved")
 """The kinds of machines, in the order of the fields of `KindCounts`."""

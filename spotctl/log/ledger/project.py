@@ -21,7 +21,7 @@ from spotctl.home.errors import SpotctlError
 from spotctl.log.budget import LISTING_DELAY, Tariff, bill_of, life_of, seconds_of, sent_amount
 from spotctl.log.events import Priced, Sent
 from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
-from spotctl.log.ledger.uses import UseSpan, replacements, use_spans
+from spotctl.log.ledger.same_work import UseSpan, replacements, use_spans
 from spotctl.log.state import LEASE_ENDED, Held, RunState
 
 _MACHINE_TIME = (ChargeKind.COMPUTE, ChargeKind.REFUND)

@@ -7,21 +7,118 @@ what its earlier runs took: slowness is no saving. The machines are the cheapest
 as the plan chose them; they start up, and are billed by their provider's rule, with hours that have begun.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from math import exp
+from typing import Any
 
 import numpy as np
 
-from bidbrain.billing import End, Life, rule_of_cloud
+from bidbrain.billing import End, Life, rule_of_cloud, usd
 from pricing_data.units import HOUR
+from spotctl.files.job.values import ProgramKind
 from spotctl.log.budget import life_of
-from spotctl.log.events import OnDemandOffer
+from spotctl.log.events import OnDemandOffer, RunEnded
 from spotctl.log.ledger.rows import SameWork, Use
-from spotctl.log.ledger.uses import use_spans
 from spotctl.log.outcomes import FAILED
-from spotctl.log.state import RunState
+from spotctl.log.state import EVICTED, Held, RunState
+
+UseSpan = tuple[int, int, Use]
+"""Begin, end (exclusive) and use of a part of a machine's life."""
+
+
+def use_spans(state: RunState, held: Held, end: int) -> list[UseSpan]:
+    """A life until `end`, cut without gap or overlap.
+
+    A machine works from the moment at which it was reported to be ready. Without a report, a machine works as soon as
+    it runs, except in a training, whose nodes always report.
+    """
+    ran = _within(held.ran, held.started, end)
+    over = _within(state.stopped, ran, end)
+    reports_readiness = state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
+    turns = held.turns if held.turns or reports_readiness else (ran,)
+    whole = ((held.started, ran, Use.STARTING), *_since(ran, over, end, turns, state))
+    return [part for part in whole if part[0] < part[1]]
+
+
+def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState) -> Iterator[UseSpan]:
+    """The time after a machine was seen running: loading, work with interruptions until the run stops, then idle."""
+    within = [_within(turn, ran, over) for turn in turns]
+    if len(within) % 2:
+        within.append(over)
+    redone = [(stretch.begin, stretch.end) for stretch in state.redone]
+    at, before = ran, Use.LOADING
+    for begin, until in zip(within[::2], within[1::2], strict=True):
+        yield at, begin, before
+        yield from _with_redone(begin, until, redone)
+        at, before = until, Use.IDLE
+    if before is Use.LOADING:
+        yield at, over, before
+        at = over
+    yield at, end, Use.IDLE
+
+
+def replacements(state: RunState) -> frozenset[str]:
+    """Machines that replaced evicted ones: as many as were evicted, in the order in which they were rented."""
+    evicted = (held for held in state.machines.values() if held.end_reason == EVICTED)
+    evictions = sorted(held.ended for held in evicted if held.ended is not None)
+    replacing: list[str] = []
+    for held in sorted(state.machines.values(), key=lambda held: (held.started, held.id)):
+        before = sum(at <= held.started for at in evictions)
+        if not state.allocations[held.allocation].reliable and before > len(replacing):
+            replacing.append(held.id)
+    return frozenset(replacing)
+
+
+def _within(at: int | None, begin: int, end: int) -> int:
+    return end if at is None else min(max(at, begin), end)
+
+
+def _with_redone(begin: int, end: int, redone: Iterable[tuple[int, int]]) -> Iterator[UseSpan]:
+    """Working time, and periods of redone work, which may overlap."""
+    at = begin
+    for since, until in sorted(redone):
+        first, last = max(since, at), min(until, end)
+        if first < last:
+            yield at, first, Use.WORKING
+            yield first, last, Use.REDONE
+            at = last
+    yield at, end, Use.WORKING
+
+
+def final_figures(state: RunState, ended: RunEnded) -> dict[str, Any]:
+    """The figures that `spotctl launch --json` prints, and that a message about the run has."""
+    facts = dict(ended.facts)
+    spent, on_demand = facts.pop("spent", None), facts.pop("on_demand", None)
+    return {
+        "run": state.run,
+        "outcome": ended.outcome,
+        "message": ended.message,
+        "cost_usd": None if spent is None else usd(spent),
+        "on_demand_usd": None if on_demand is None else usd(on_demand),
+        "replayed": state.is_replayed,
+        "hours": (state.at - state.started) / HOUR,
+        **facts,
+        "evictions": state.evictions,
+        "busy": busy(state),
+    }
+
+
+def without_run(job: str, outcome: str, message: str) -> dict[str, Any]:
+    """The answer for a job that has no run."""
+    return {"job": job, "run": None, "outcome": outcome, "message": message}
+
+
+def busy(state: RunState) -> float | None:
+    """The share of the machines' time that was useful work; work that was redone counts once."""
+    whole = working = 0
+    for held in state.machines.values():
+        for begin, end, use in use_spans(state, held, state.at if held.ended is None else held.ended):
+            whole += end - begin
+            working += (end - begin) * (use is Use.WORKING)
+    return working / whole if whole else None
+
 
 _UNMEASURED_SPREAD = 0.5
 """Spread of the logarithm of the relative speed of two types, if it follows from their vCPUs alone."""
@@ -48,6 +145,14 @@ def same_work(state: RunState, now: int) -> SameWork:
     middle, low, high = (_cost(offer, span) for span in (needed, least * exp(-spread), most * exp(spread)))
     useful = Fraction(min(needed / whole, 1.0))
     return SameWork(middle, min(low, middle), max(high, middle), useful)
+
+
+def _spread(state: RunState, offer: OnDemandOffer) -> float:
+    """How uncertain the speed of the on-demand machines is, relative to those that the run measured."""
+    used = {allocation.market.instance_type for allocation in state.allocations.values() if not allocation.reliable}
+    if used == {offer.market.instance_type}:
+        return 0.0
+    return _UNMEASURED_SPREAD if offer.spread is None else offer.spread
 
 
 _Working = tuple[int, int, float]
@@ -129,14 +234,6 @@ def _offer(state: RunState) -> OnDemandOffer | None:
     starts = sorted(max(held.turns[0] - held.started, 0) for held in state.machines.values() if held.turns)
     startup = starts[len(starts) // 2] if starts else 0
     return OnDemandOffer(best.market, most, best.on_demand, best.nu, startup)
-
-
-def _spread(state: RunState, offer: OnDemandOffer) -> float:
-    """How uncertain the speed of the on-demand machines is, relative to those that the run measured."""
-    used = {allocation.market.instance_type for allocation in state.allocations.values() if not allocation.reliable}
-    if used == {offer.market.instance_type}:
-        return 0.0
-    return _UNMEASURED_SPREAD if offer.spread is None else offer.spread
 
 
 def _cost(offer: OnDemandOffer, needed: float) -> int:

@@ -25,8 +25,8 @@ from spotctl.home.installation import installation_id, read_or_create
 from spotctl.home.paths import Paths
 from spotctl.log.event_json import from_json, to_json
 from spotctl.log.events import Event, RunBegan
-from spotctl.log.log_row import LogRow
 from spotctl.log.loss import rows_written
+from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
 from spotctl.run.work import resume_state
 

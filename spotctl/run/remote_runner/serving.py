@@ -38,7 +38,7 @@ from spotctl.log.folding import fold
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import Held, RunState
 from spotctl.log.store import EventLog
-from spotctl.run.notify.messages import notify_of_alarm, notify_of_end
+from spotctl.run.notify import notify_of_alarm, notify_of_end
 from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import BEAT_SECONDS, Claim, Fence, FencedProvider, Watch, is_anothers, settle
 from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, copy_home

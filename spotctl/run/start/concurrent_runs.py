@@ -1,5 +1,9 @@
-"""Several jobs launched together: one plan for all, and a run for each, side by side or one after the other."""
+"""Several jobs launched together: one plan for all, and a run for each, side by side or one after the other.
 
+If the launcher of a job that waits for its turn was killed, another process begins the job.
+"""
+
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,12 +14,14 @@ from math import inf
 from pathlib import Path
 from threading import Condition, Thread
 
+from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, check_planned_together
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_waiting, remove_waiting
+from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_running, is_waiting, remove_waiting
 from spotctl.log.outcomes import WITHDRAWN
+from spotctl.log.statuses import not_ended
 from spotctl.log.store import EventLog
 from spotctl.planning.values import JobPlan, QuotaSlice
 from spotctl.run.start import runs
@@ -230,3 +236,52 @@ class _Together:
         """Whether a job may begin, and was not withdrawn at the last moment."""
         is_left = not plan.share.turn.begin or remove_waiting(self.paths, plan.job.spec.name)
         return is_left and not self.observer.is_stopped()
+
+
+_LATE_LOOK_SECONDS = 0.5
+
+
+def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> RunEnd | None:
+    """Waits for the ends of the jobs before this one, and runs it as a new launch of its file. None if it was withdrawn
+    while it waited."""
+    paths, spec = Paths(settings.home), _spec_of(job)
+    runs.check_launchable(spec)
+    with JobLock(paths.locks, job.name):
+        said = ""
+        while line := _awaited(job, paths):
+            if line != said:
+                observer.on_remark(job.name, said := line)
+            time.sleep(_LATE_LOOK_SECONDS)
+            if observer.is_stopped() or not is_waiting(paths, job.name):
+                break
+        # The last word: `spotctl stop` removes it, too.
+        if not remove_waiting(paths, job.name) or observer.is_stopped():
+            observer.on_remark(job.name, WITHDRAWN)
+            return None
+        return runs.launch_locked(spec, settings, observer)
+
+
+def _spec_of(job: WaitingJob) -> JobSpec:
+    spec = load(Path(job.file), to_launch=True)
+    if spec.name != job.name:
+        raise BadRequest(
+            f"{job.file} now describes job {spec.name}, not {job.name}: 'spotctl launch {job.file}' launches it,"
+            f" 'spotctl stop {job.name}' forgets the other"
+        )
+    return spec
+
+
+def _awaited(job: WaitingJob, paths: Paths) -> str:
+    """The jobs before this one that have not ended, in words; empty if there are none."""
+    with EventLog(paths.log) as log:
+        unfinished = {began.job for began in not_ended(log).values()}
+    lines = []
+    for name in job.after:
+        if is_running(paths.locks, name):
+            lines.append(name)
+        elif name in unfinished or is_waiting(paths, name):
+            lines.append(
+                f"{name}, which no process attends to ('spotctl resume {name}' continues it, 'spotctl stop {name}' ends"
+                " it)"
+            )
+    return f"waits for {' and '.join(lines)}" if lines else ""

@@ -1,20 +1,33 @@
-"""Finds the earlier runs of a job in the event log."""
+"""The earlier runs of a job in the event log, and what was measured in each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from bidbrain.eviction.hazard import Evidence
+from bidbrain.eviction.survival import Exposure
+from pricing_data.market import Market
+from pricing_data.units import HOUR
 from spotctl.files.job.reader import written
-from spotctl.files.job.spec import JobSpec
-from spotctl.log.events import RunBegan
+from spotctl.files.job.spec import JobSpec, ProgramKind
+from spotctl.log.budget import Tariff
+from spotctl.log.events import Checkpointed, Priced, Progressed, RunBegan
+from spotctl.log.folding import fold
+from spotctl.log.ledger.project import recorded, rows_of
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.log.ledger_reader import events_of, stored
-from spotctl.planning.facts import MAX_RUNS, OVERHEADS, Learned, learn, most_machines
-from spotctl.run.start.measured_run import observations_of
+from spotctl.log.outcomes import DONE
+from spotctl.log.state import EVICTED, LogRow, RunState
+from spotctl.planning.facts import MAX_RUNS, OVERHEADS, Learned, Observed, learn, most_machines
 
 if TYPE_CHECKING:
     from pricing_data.library import Library
     from spotctl.home.config import Settings
+
 
 _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
 """Keys that must be equal for two runs to be comparable: with another program or other arguments, a clock differs."""
@@ -50,3 +63,143 @@ def _work(spec: Mapping[str, Any]) -> dict[str, Any]:
         "stop": ends,
         "speed": (spec.get("local") or {}).get("speed"),
     }
+
+
+def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None:
+    """The measurements of a run; None if it has not ended, or rows of it are lost."""
+    state = fold(events)
+    if state.ended is None or state.lost:
+        return None
+    rows = rows_of(state, state.at, recorded(state, tariff))
+    working = [row for row in rows if row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable]
+    return Observed(
+        state.ended.wall_us,
+        state.ended.outcome == DONE,
+        sum(row.end - row.begin for row in working) / HOUR,
+        *_work_by_size(events, working, counts=counts_clocks(state)),
+        tuple(_startups(state)),
+        tuple(_losses(state)),
+        tuple(_evidence(state)),
+        tuple(row.event.seconds for row in events if isinstance(row.event, Checkpointed) and not row.event.rank),
+    )
+
+
+def counts_clocks(state: RunState) -> bool:
+    """Whether the run's work is counted in clocks."""
+    return state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
+
+
+# -- throughput --------------------------------------------------------------------------------------------------------
+
+
+def _work_by_size(
+    events: Sequence[LogRow], working: Sequence[LedgerRow], *, counts: bool
+) -> tuple[dict[int, float], dict[int, dict[str, float]]]:
+    """The clocks, and the hours by type, by number of machines at work.
+
+    Clocks between two progress events are spread evenly over the work. Empty for a command, whose work is not counted
+    in clocks.
+    """
+    spans = _spans(working)
+    progress = [(row.at, row.event.clock) for row in events if isinstance(row.event, Progressed)] if counts else []
+    clocks, hours = defaultdict[int, float](float), defaultdict[int, dict[str, float]](dict)
+    edges = [(spans[0][0] if spans else 0, 0), *progress]
+    for (begin, before), (end, after) in pairwise(edges):
+        inside = list(_within(spans, begin, end))
+        estimate = sum(sum(types.values()) for _, types in inside)
+        for size, types in inside:
+            clocks[size] += (after - before) * sum(types.values()) / estimate if estimate else 0.0
+            for name, span in types.items():
+                hours[size][name] = hours[size].get(name, 0.0) + span / HOUR
+    return {size: clocks[size] for size in sorted(hours)}, {size: hours[size] for size in sorted(hours)}
+
+
+_WorkSpan = tuple[int, int, Mapping[str, int]]
+"""Begin, end, and the number of machines of each type at work in between."""
+
+
+def _spans(working: Sequence[LedgerRow]) -> list[_WorkSpan]:
+    """The run split wherever the set of working machines changes."""
+    marks = sorted({mark for row in working for mark in (row.begin, row.end)})
+    counts = defaultdict[int, dict[str, int]](dict)
+    for row in working:
+        name = row.market.instance_type
+        counts[row.begin][name] = counts[row.begin].get(name, 0) + 1
+        counts[row.end][name] = counts[row.end].get(name, 0) - 1
+    spans, now = list[_WorkSpan](), dict[str, int]()
+    for begin, end in pairwise(marks):
+        for name, change in counts[begin].items():
+            now[name] = now.get(name, 0) + change
+        alive = {name: number for name, number in now.items() if number}
+        if alive:
+            spans.append((begin, end, alive))
+    return spans
+
+
+def _within(spans: Sequence[_WorkSpan], begin: int, end: int) -> Iterator[tuple[int, dict[str, int]]]:
+    """For the parts of spans within a period: the number of machines, and machine-microseconds by type."""
+    first = max(bisect_right(spans, begin, key=lambda span: span[0]) - 1, 0)
+    for since, until, types in spans[first:]:
+        if since >= end:
+            return
+        length = min(until, end) - max(since, begin)
+        if length > 0:
+            yield sum(types.values()), {name: number * length for name, number in types.items()}
+
+
+# -- changes of machines -----------------------------------------------------------------------------------------------
+
+
+def _startups(state: RunState) -> Iterator[float]:
+    """One observation per order, because its machines start together.
+
+    The first clock counts as worked from its beginning, which may be before machines were rented that others' loss
+    called for: theirs say nothing.
+    """
+    for number in state.allocations:
+        came = (held for held in state.machines.values() if held.allocation == number)
+        turns = [(held.turns[0], held.started) for held in came if held.turns]
+        spans = [begun - rented for begun, rented in turns if begun > rented]
+        if spans:
+            yield sum(spans) / len(spans)
+
+
+def _losses(state: RunState) -> Iterator[float]:
+    """The work that was repeated after each eviction and before the next."""
+    moments = sorted({held.ended for held in state.machines.values() if held.end_reason == EVICTED and held.ended})
+    for moment, following in pairwise((*moments, state.at)):
+        yield sum(
+            stretch.end - stretch.begin
+            for stretch in state.redone
+            if moment <= stretch.end and stretch.begin < following
+        )
+
+
+# -- evictions that no price explains ----------------------------------------------------------------------------------
+
+
+def _evidence(state: RunState) -> Iterator[Evidence]:
+    """Evictions without a price crossing, and the hours observed, by market.
+
+    A market that is replayed from prices alone has no such evictions, so its hours are no evidence. Machines of one
+    order mostly go together, so they count as one machine: `python -m bench.forecast_clusters` shows it on records.
+    """
+    ordered = Counter(held.allocation for held in state.machines.values())
+    seen = defaultdict[Market, Exposure](Exposure)
+    for held in state.machines.values():
+        allocation = state.allocations[held.allocation]
+        if allocation.bid is None or held.ended is None:
+            continue
+        outbid = _price(state.prices.get(allocation.market), held.ended) > allocation.bid
+        taken = held.end_reason == EVICTED and not outbid
+        life = Exposure(float(taken), (held.ended - held.started) / HOUR)
+        seen[allocation.market] += life.scaled(1 / ordered[held.allocation])
+    return (
+        Evidence(market, exposure) for market, exposure in seen.items() if exposure.evictions or not market.is_synthetic
+    )
+
+
+def _price(known: Priced | None, at: int) -> int:
+    if known is None or not known.times:
+        return 0
+    return known.prices[max(bisect_right(known.times, at) - 1, 0)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from bidbrain.eviction.hazard import family_of
-from pricing_data.freshness import CloudPrices, freshness_of
+from pricing_data.library import CloudPrices, freshness_of
 from pricing_data.market import Market
 from pricing_data.units import HOUR, parse_duration, parse_time
 from spotctl.clouds.wiring import cloud_provider

@@ -21,7 +21,7 @@ from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.home.errors import BadRequest
 from spotctl.run.environment import secrets_of
-from spotctl.run.notify.delivery import hidden
+from spotctl.run.notify import hidden
 from spotctl.run.work.gang import node_variables
 from spotctl.run.work.training_nodes import free_port
 from spotctl.run.work.training_workload import training_job

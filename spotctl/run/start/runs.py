@@ -43,10 +43,9 @@ from spotctl.planning.values import JobPlan
 from spotctl.run.environment import LAUNCHER, RunEnvironment, environment_of, secrets_of
 from spotctl.run.machine_output import delete_old
 from spotctl.run.ray import training as ray_training
-from spotctl.run.start.fresh_prices import fresh_prices
 from spotctl.run.start.local_market import begin_market, continue_market
 from spotctl.run.start.observing import RunEnd, RunObserver, turn_reports
-from spotctl.run.start.quota_watch import QuotaWatch
+from spotctl.run.start.watching import QuotaWatch, fresh_prices
 from spotctl.run.start.workloads import (
     check_checkpoint_is_free,
     prepare_checkpoints,

@@ -70,7 +70,11 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
         begin, quotas = terms.started, terms.quotas
     else:
         now = wall_us()
-        account, stated = read_account(settings, now), _stated(specs, settings, now)
+        # A remark for each quota that the jobs' clouds stated, with its age.
+        clouds = {cloud for spec in specs for cloud in spec.resources.clouds}
+        read_quotas = [read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds]
+        stated = tuple(f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago" for read in read_quotas)
+        account = read_account(settings, now)
         market = market_now(specs, settings) if terms.at is None else None
         learned = learn_from_runs(settings, known, specs, now)
         quotas, held = account.left(catalog), account.remarks(catalog)
@@ -125,13 +129,6 @@ def read_account(settings: Settings, now: int) -> AccountQuotas:
 def quotas_left(settings: Settings) -> tuple[Quota, ...]:
     """The known quotas without what running jobs of this home hold now."""
     return read_account(settings, wall_us()).left(library(settings).catalog)
-
-
-def _stated(specs: Sequence[JobSpec], settings: Settings, now: int) -> tuple[str, ...]:
-    """A remark for each quota that the jobs' clouds stated, with its age."""
-    clouds = {cloud for spec in specs for cloud in spec.resources.clouds}
-    read_quotas = [read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds]
-    return tuple(f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago" for read in read_quotas)
 
 
 def price_table(library: Library, specs: Sequence[JobSpec]) -> PriceTable:

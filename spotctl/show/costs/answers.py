@@ -25,10 +25,8 @@ from spotctl.show.costs.columns import (
     span_of,
     texts,
 )
-from spotctl.show.costs.cost import Group, Report, UnitTrend, trends_of
-from spotctl.show.costs.figures import Figures, usd
-from spotctl.show.costs.grouping import By, Grouping
-from spotctl.show.costs.periods import Month
+from spotctl.show.costs.cost import Figures, Group, Report, UnitTrend, trends_of, usd
+from spotctl.show.costs.periods import By, Grouping, Month
 
 if TYPE_CHECKING:
     from spotctl.show.costs.later_corrections import CorrectedBill

@@ -12,10 +12,8 @@ from typing import Any
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR, counted, to_datetime, usd_text
 from spotctl.log.ledger.account import RunTimeline
 from spotctl.show.columns import UNKNOWN, Column
-from spotctl.show.costs.cost import Report
-from spotctl.show.costs.figures import Figures, usd
-from spotctl.show.costs.grouping import BY_TIME, keeps_runs_whole
-from spotctl.show.costs.periods import BILLING
+from spotctl.show.costs.cost import Figures, Report, usd
+from spotctl.show.costs.periods import BILLING, BY_TIME, keeps_runs_whole
 from spotctl.show.phrases import bound_of
 
 MAX_NAMED = 3

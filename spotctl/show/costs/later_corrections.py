@@ -23,7 +23,7 @@ from spotctl.log.events import Priced
 from spotctl.log.folding import fold
 from spotctl.log.ledger.account import RunTimeline
 from spotctl.log.ledger.project import RECORDED_ONLY, project_run
-from spotctl.log.log_row import LogRow
+from spotctl.log.state import LogRow
 
 
 @dataclass(frozen=True, slots=True)

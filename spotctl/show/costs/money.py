@@ -13,8 +13,7 @@ from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs.charts import Bar, BarPart, Layer, PriceLine
 from spotctl.show.costs.columns import short_day
-from spotctl.show.costs.cost import Report
-from spotctl.show.costs.figures import Figures, usd
+from spotctl.show.costs.cost import Figures, Report, usd
 from spotctl.show.costs.markup import SERIES, series_class
 from spotctl.show.costs.periods import by_day, local
 

@@ -8,23 +8,24 @@ from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import cumulative, share_bar, stacked_bars
 from spotctl.show.costs.columns import HTML_GROUPS, texts
-from spotctl.show.costs.cost import Report
-from spotctl.show.costs.figures import usd
-from spotctl.show.costs.grouping import By
-from spotctl.show.costs.markup import Html, el, fragment
-from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
-from spotctl.show.costs.page_parts import (
+from spotctl.show.costs.cost import Report, usd
+from spotctl.show.costs.markup import (
     ColumnHead,
+    Html,
     document,
+    el,
     figure,
     for_both_widths,
+    fragment,
     heads_of,
     paragraph,
     section,
     table,
     tiles_of,
 )
+from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
 from spotctl.show.costs.page_runs import machines_section, plan_section, prices_section, runs_section, trend_section
+from spotctl.show.costs.periods import By
 from spotctl.show.phrases import bound_of
 
 _TERMS = (

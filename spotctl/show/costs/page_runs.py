@@ -12,14 +12,13 @@ from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import Dot, EvictionMark, Layer, StageBand, dot_chart, footprint, prices, unbroken
 from spotctl.show.costs.columns import HTML_RUNS, texts
-from spotctl.show.costs.cost import Report, RunCost
-from spotctl.show.costs.figures import usd
-from spotctl.show.costs.markup import Html, fragment
-from spotctl.show.costs.money import MarketCost, held_prices
-from spotctl.show.costs.page_parts import (
+from spotctl.show.costs.cost import Report, RunCost, usd
+from spotctl.show.costs.markup import (
     ColumnHead,
+    Html,
     figure,
     for_both_widths,
+    fragment,
     heads_of,
     paragraph,
     section,
@@ -27,6 +26,7 @@ from spotctl.show.costs.page_parts import (
     table,
     times,
 )
+from spotctl.show.costs.money import MarketCost, held_prices
 from spotctl.show.phrases import moment
 
 MAX_JOBS = 4

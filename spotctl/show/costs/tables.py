@@ -30,8 +30,7 @@ from spotctl.show.costs.columns import (
     whole_number,
 )
 from spotctl.show.costs.cost import Group, Report, UnitTrend, trends_of
-from spotctl.show.costs.grouping import By, Grouping
-from spotctl.show.costs.periods import Month
+from spotctl.show.costs.periods import By, Grouping, Month
 from spotctl.show.phrases import bound_of
 
 _INDENT = "  "

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.sources.base import SourceNeeds
+from rich.table import Table
+
+from pricing_data.sources.base import Effort, SourceNeeds, disk_megabytes, effort, minutes
 from pricing_data.units import HOUR, counted, format_time, to_usd
+from spotctl.clouds.wiring import prices_of
 from spotctl.show.columns import Column
 from spotctl.show.freshness import FRESHNESS
+from spotctl.show.layout import plain_table
 
 if TYPE_CHECKING:
     from pricing_data.availability import Interruption
     from pricing_data.catalog import InstanceType
     from pricing_data.ingest import FileReport, TaskReport
     from pricing_data.query import QueryResult
+    from pricing_data.sources.base import FetchRequest, SourceNeeds
     from pricing_data.stats import GapReport, MarketStats
     from pricing_data.store.facts import LostPrices
     from pricing_data.store.table import PriceCorrection
@@ -313,3 +319,31 @@ def lost_remarks(lost: Sequence[LostPrices]) -> list[str]:
         f" {counted(prices.rows, 'price change')}, set aside as damaged"
         for prices in lost
     ]
+
+
+def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) -> list[str]:
+    """About how many calls, rows, minutes and megabytes, a line in all. Nothing if no task can run."""
+    planned = [
+        (task.cloud, task.what) for task in tasks if not task.done and not (task.optional and task.region == "-")
+    ]
+    if not planned:
+        return []
+    efforts = (prices_of(cloud).EFFORTS.get(what, Effort()) for cloud, what in planned)
+    total = effort(efforts, request.until - request.since, some_types=bool(request.types))
+    regions = Counter(cloud for cloud, region in {(task.cloud, task.region) for task in tasks if task.region != "-"})
+    places = ", ".join(f"{cloud} ({counted(count, 'region')})" for cloud, count in sorted(regions.items()))
+    wait = minutes(total, workers)
+    duration = f"{wait:,.0f} minutes" if wait >= 1.5 else "no more than two minutes"
+    return [
+        f"asks {places or ', '.join(sorted({cloud for cloud, _ in planned}))}: about {total.calls:,.0f} requests,"
+        f" {total.megabytes:,.0f} MB to download, {total.rows:,.0f} rows, {disk_megabytes(total):,.1f} MB of disk,"
+        f" {duration} (narrow it with --region, --type, --since)"
+    ]
+
+
+def needs(sources: Sequence[SourceNeeds]) -> Table:
+    """A row per source."""
+    table = plain_table("cloud", "provides", "needs", "remark", names=4)
+    for source in sources:
+        table.add_row(source.cloud, source.what, source.needs or "no account", source.note)
+    return table

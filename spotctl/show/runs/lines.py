@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pricing_data.units import HOUR, counted, usd, usd_text
 from spotctl.log.events import FINISH, BudgetExceeded, RunEnded
-from spotctl.log.ledger.uses import final_figures
+from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.phrases import hours_text, machines_text, moment, spending_text, terms_text

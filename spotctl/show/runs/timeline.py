@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from spotctl.log import events as ev, folding
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import EVICTED, RunState
+from spotctl.log.state import EVICTED, LogRow, RunState
 from spotctl.show.phrases import machines_text, terms_text
 
 MAX_EVENTS = 500

@@ -24,14 +24,10 @@ from spotctl.log.jobs import waiting_jobs
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.costs import page
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.markup import el
-from spotctl.show.costs.page_parts import paragraph
-from spotctl.show.runs.latest_runs import latest_views
-from spotctl.show.runs.reading import Watcher
+from spotctl.show.costs.markup import el, paragraph
+from spotctl.show.runs.reading import Watcher, latest_views
 from spotctl.show.runs.status import dropped, waiting_json
-from spotctl.show.ui.overview import overview_page
-from spotctl.show.ui.page_shell import LINKS, POLICY, renewed_page
-from spotctl.show.ui.run_page import run_page
+from spotctl.show.ui.pages import LINKS, POLICY, overview_page, renewed_page, run_page
 
 _OUTPUT_LINES = 60
 _RECENT = "30d"

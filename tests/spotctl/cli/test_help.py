@@ -16,8 +16,7 @@ import pytest
 import typer
 
 from spotctl.cli.app import app
-from spotctl.cli.command_groups import named_part
-from spotctl.cli.removed import REMOVED
+from spotctl.cli.command_groups import REMOVED, named_part
 from spotctl.home.errors import BadRequest
 from spotctl.log.events import RunBegan
 from spotctl.log.store import EventLog

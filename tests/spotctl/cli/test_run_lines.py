@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.log.ledger.uses import final_figures
+from spotctl.log.ledger.same_work import final_figures
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
 from tests.spotctl.terminals import terminal

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pricing_data.units import DAY, SECOND, format_time, parse_time
-from spotctl.files.script.changes import Change, applied
+from spotctl.files.script.reading import Change, applied
 from tests.spotctl.files import public_scripts_data as data
 
 SCRIPTS = Path(__file__).parent / "public_scripts"

@@ -18,16 +18,15 @@ from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.wiring import local_provider
 from spotctl.files.job.programs import Command, Elastic, Parallel
-from spotctl.files.job.reader import loads, restored, written
-from spotctl.files.job.schema import schema
+from spotctl.files.job.reader import loads, restored, schema, written
 from spotctl.files.job.spec import OLD_NAMES, JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log.events import RentIntended
+from spotctl.run import notify
 from spotctl.run.environment import environment_of
-from spotctl.run.notify import delivery
-from spotctl.run.notify.delivery import Delivery
+from spotctl.run.notify import Delivery
 from spotctl.run.turn.execute import request_of
 from spotctl.run.work.command_workload import CommandWorkload
 from spotctl.run.work.gang import SETUP, allowed
@@ -183,7 +182,7 @@ def test_a_launched_command_and_its_reports_read(letter: str, tmp_path: Path, mo
         webhooks.append(address)
         return Delivery("example.com")
 
-    monkeypatch.setattr(delivery, "post", post)
+    monkeypatch.setattr(notify, "post", post)
     for name in (letter, f"in-{letter}"):
         (tmp_path / name).mkdir()
     (tmp_path / f"in-{letter}" / letter).write_text("data")

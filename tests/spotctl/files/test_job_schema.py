@@ -10,8 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from spotctl.files.job.reader import load, loads, restored
-from spotctl.files.job.schema import schema
+from spotctl.files.job.reader import load, loads, restored, schema
 from spotctl.files.job.spec import Range
 from spotctl.files.yaml_file import parse
 from tests.spotctl.approvals import Approved

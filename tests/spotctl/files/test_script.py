@@ -11,9 +11,8 @@ import pytest
 from pricing_data.units import HOUR
 from spotctl.files.job.reader import load, loads
 from spotctl.files.job.spec import JobSpec
-from spotctl.files.script.changes import Change, applied
 from spotctl.files.script.job_text import ScriptAnswers, job_text
-from spotctl.files.script.reading import TrainingScript, read_script
+from spotctl.files.script.reading import Change, TrainingScript, applied, read_script
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 from tests.spotctl.terminals import terminal

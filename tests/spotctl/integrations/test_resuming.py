@@ -14,7 +14,7 @@ from spotctl.agent.checkpoints.local import TrainingPosition
 from spotctl.agent.data.transfer import listing
 from spotctl.agent.lease.job_lease import JobLease
 from spotctl.agent.lease.lease_files import LeaseAct, LeaseGrantor, LeaseHolder
-from spotctl.integrations.published import PublishedCheckpoints, link_tree
+from spotctl.integrations.loops import PublishedCheckpoints, link_tree
 from spotctl.integrations.torch_state import ResumableLoader
 
 

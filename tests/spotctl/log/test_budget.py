@@ -14,8 +14,7 @@ from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event
 from spotctl.log.folding import ABANDONED, fold
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 from spotctl.run.turn.observe import settled
 from tests.spotctl.run.worlds import MARKETS, OFFERS, ON_DEMAND, PRICES, START, TARIFF
 

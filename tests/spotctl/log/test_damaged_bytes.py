@@ -18,11 +18,10 @@ import pytest
 from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
 from spotctl.log import ledger_reader
+from spotctl.show.costs.accounts import gather
 from spotctl.show.costs.answers import as_json
-from spotctl.show.costs.gather import gather
-from spotctl.show.costs.grouping import By
-from spotctl.show.costs.periods import ALWAYS
-from spotctl.show.runs.latest_runs import latest_views
+from spotctl.show.costs.periods import ALWAYS, By
+from spotctl.show.runs.reading import latest_views
 from spotctl.show.runs.status import status_answer
 from tests.spotctl.log.test_losses import OTHER, ended
 from tests.spotctl.log.test_present import interrupted

@@ -19,13 +19,12 @@ from spotctl.home.paths import Paths
 from spotctl.log import events as ev, ledger_reader
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import priced
-from spotctl.log.log_row import LogRow
 from spotctl.log.salvage import raw_log, repair, write_rows
+from spotctl.log.state import LogRow
 from spotctl.log.statuses import read_log
 from spotctl.log.store import EventLog
-from spotctl.show.runs import latest_runs
-from spotctl.show.runs.latest_runs import latest_views
-from spotctl.show.runs.reading import RunViews
+from spotctl.show.runs import reading
+from spotctl.show.runs.reading import RunViews, latest_views
 from tests.spotctl.log.ledger.random_runs import RandomRun
 from tests.spotctl.log.test_damaged_bytes import answers, forget
 from tests.spotctl.log.test_losses import changed, ended
@@ -148,11 +147,11 @@ def test_damage_to_rows_that_no_answer_needs_is_found_within_a_day(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_log([ended("a-00000a", "a"), ended("a-00000b", "a")], tmp_path)
-    monkeypatch.setattr(latest_runs, "wall_us", lambda: NOW)
+    monkeypatch.setattr(reading, "wall_us", lambda: NOW)
     before = latest_views(Settings(tmp_path))
     log = tmp_path / "log.sqlite"
     EventLog(log).close()
     changed(log, "UPDATE events SET at_us = at_us + 1 WHERE run = 'a-00000a' AND kind = 'Progressed'")
     assert latest_views(Settings(tmp_path)) == before
-    monkeypatch.setattr(latest_runs, "wall_us", lambda: NOW + DAY)
+    monkeypatch.setattr(reading, "wall_us", lambda: NOW + DAY)
     assert latest_views(Settings(tmp_path)).damage

@@ -13,7 +13,7 @@ import pytest
 
 from pricing_data.units import HOUR, MINUTE
 from spotctl.log import events as ev
-from spotctl.log.log_row import LogRow
+from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
 from spotctl.run.remote_runner.homes import add_missing
 from tests.samples import LONG_RUN

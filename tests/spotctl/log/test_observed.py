@@ -10,10 +10,9 @@ from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.log import events as ev
 from spotctl.log.events import Moment, Stretch
 from spotctl.log.folding import NO_MACHINES, NO_QUOTA, fold
-from spotctl.log.log_row import LogRow
 from spotctl.log.observed import Timesheet, availability_of
-from spotctl.log.state import EVICTED, RunState
-from spotctl.run.start.measured_run import _startups
+from spotctl.log.state import EVICTED, LogRow, RunState
+from spotctl.run.start.earlier_runs import _startups
 from tests.spotctl.log import test_budget as budget
 from tests.spotctl.run.worlds import START
 

@@ -12,8 +12,7 @@ from spotctl.log import events as ev
 from spotctl.log.event_json import from_json
 from spotctl.log.events import KINDS
 from spotctl.log.folding import fold
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 
 ROWS: list[tuple[str, int, str, dict[str, Any]]] = json.loads(Path(__file__).with_name("log_of_0_1_0.json").read_text())
 

@@ -21,8 +21,7 @@ from spotctl.log.jobs import JobLock
 from spotctl.log.ledger.project import spending, unrecorded
 from spotctl.log.store import EventLog
 from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing
-from spotctl.show.runs.latest_runs import latest_views
-from spotctl.show.runs.reading import Watcher
+from spotctl.show.runs.reading import Watcher, latest_views
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.run import worlds

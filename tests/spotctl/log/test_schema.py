@@ -25,14 +25,13 @@ from spotctl.log import events as ev, schema, store
 from spotctl.log.ledger import final_cost
 from spotctl.log.ledger.account import RunPart, RunTimeline, Sums
 from spotctl.log.ledger.rows import LedgerRow
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import BrokenLog, LogFailed
 from spotctl.log.salvage import raw_log, salvage
+from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
+from spotctl.show.costs.accounts import gather
 from spotctl.show.costs.answers import as_json
-from spotctl.show.costs.gather import gather
-from spotctl.show.costs.grouping import By
-from spotctl.show.costs.periods import ALWAYS
+from spotctl.show.costs.periods import ALWAYS, By
 from spotctl.show.runs.run_view import RunView
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl

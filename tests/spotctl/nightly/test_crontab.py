@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from spotctl.home.errors import BadRequest
-from spotctl.nightly.crontab import Crontab, block, has_block, with_block, without_block
+from spotctl.nightly.schedulers import Crontab, block, has_block, with_block, without_block
 
 tables = st.binary(max_size=60).map(lambda text: text.replace(b"\0", b"") + b"\n") | st.just(b"")
 names = st.sampled_from(["a", "a-b", "ab", "a-b-2"])

@@ -14,11 +14,10 @@ import pytest
 from pricing_data.units import HOUR, MINUTE, to_micros
 from spotctl.home.errors import BadRequest
 from spotctl.log.jobs import JobLock
-from spotctl.nightly.crontab import block, supervised
 from spotctl.nightly.health import problems
 from spotctl.nightly.hours import Hours, local_zone
+from spotctl.nightly.schedulers import UserManager, block, service, supervised, timer
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
-from spotctl.nightly.systemd import UserManager, service, timer
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND

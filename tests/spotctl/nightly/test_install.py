@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from spotctl.home.errors import BadRequest
-from spotctl.nightly.crontab import block, with_block, without_block
 from spotctl.nightly.environment import missing, only_in_shell, read_file
 from spotctl.nightly.install import CRON_ENVIRONMENT
+from spotctl.nightly.schedulers import block, with_block, without_block
 from spotctl.nightly.state_dir import StateDir
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl

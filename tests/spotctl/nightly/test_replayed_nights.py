@@ -14,7 +14,7 @@ from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.nightly.costs import write_report
 from spotctl.nightly.night_message import NightPaths, NightResult, NightTotals, night_message
-from spotctl.run.notify.messages import message_of_end
+from spotctl.run.notify import message_of_end
 from tests.spotctl.show.costs.made import LOCAL, NIGHT, NOW, MadeRun, write_log
 
 DOLLAR = 3600 * 10**9

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.nightly.schedulers import service, service_unit, timer, timer_unit
 from spotctl.nightly.state_dir import SLOTS
-from spotctl.nightly.systemd import service, service_unit, timer, timer_unit
 from tests.spotctl.nightly.hooks import Hook, hook
 from tests.spotctl.nightly.timers import Supervised, program, without
 from tests.waiting import eventually

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.home.errors import BadRequest
-from spotctl.nightly.systemd import UserManager, service, service_unit, timer, timer_unit
+from spotctl.nightly.schedulers import UserManager, service, service_unit, timer, timer_unit
 
 COMMAND = ["/bin/echo", "-P", 'a "b" c', "100%", "$HOME", "back\\slash", "it's; #5"]
 

@@ -22,12 +22,11 @@ from spotctl.log.events import Event
 from spotctl.log.folding import fold
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import read
-from spotctl.log.log_row import LogRow
+from spotctl.log.state import LogRow
 from spotctl.planning.candidates import length_of, measured_for
 from spotctl.planning.facts import Learned, Observed, hazards, hours_of, learn
 from spotctl.planning.values import TypeSpeed
-from spotctl.run.start.earlier_runs import learn_from_runs
-from spotctl.run.start.measured_run import observations_of
+from spotctl.run.start.earlier_runs import learn_from_runs, observations_of
 from tests.samples import LONG_RUN
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger.histories import FIRST_NIGHT, JOB, Truth, plan_of

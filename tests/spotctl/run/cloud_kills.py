@@ -42,9 +42,8 @@ from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event, RentIntended, RunBegan
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import DONE
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
 from spotctl.planning.facts import OVERHEADS
 from spotctl.run.turn.ending import RunLimits

@@ -12,8 +12,7 @@ from spotctl.clouds.provider import Machine, MachineState
 from spotctl.log import events as ev
 from spotctl.log.events import Event
 from spotctl.log.folding import fold
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 from spotctl.run.turn.live_strategy import record_of
 from spotctl.run.work.gang import GangShape, GangStep, NodeExit, free_since, next_step
 from tests.spotctl.run.worlds import MARKETS, ON_DEMAND, START

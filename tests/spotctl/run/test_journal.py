@@ -10,8 +10,8 @@ import pytest
 from spotctl.clouds.errors import Throttled
 from spotctl.log import events as ev
 from spotctl.log.folding import NOT_SENT
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import DONE, STOPPED
+from spotctl.log.state import LogRow
 from spotctl.run.start.runs import ON_REQUEST
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from tests.spotctl.clouds.fake import Call, Fault, Refusal

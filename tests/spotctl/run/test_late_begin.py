@@ -17,8 +17,8 @@ from spotctl.home.paths import Paths
 from spotctl.log.events import RunBegan, RunEnded
 from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_waiting, left_behind, remove_waiting, waiting_jobs
 from spotctl.log.store import EventLog
-from spotctl.run.start import late_begin, runs
-from spotctl.run.start.late_begin import begin_late
+from spotctl.run.start import concurrent_runs, runs
+from spotctl.run.start.concurrent_runs import begin_late
 from spotctl.run.start.observing import RunEnd, RunObserver
 from tests.waiting import eventually
 
@@ -62,7 +62,7 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Late:
         made.begun.append(spec.name)
 
     monkeypatch.setattr(runs, "launch_locked", launched)
-    monkeypatch.setattr(late_begin, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(concurrent_runs, "_LOOK_SECONDS", 0.01)
     return made
 
 
@@ -101,9 +101,9 @@ def test_it_waits_for_a_run_that_was_interrupted(late: Late) -> None:
 def test_it_waits_for_another_job_that_waits(late: Late) -> None:
     add_waiting(late.paths, WaitingJob("joba", (), None, "joba.yaml"))
     job = next(job for job in waiting_jobs(late.paths) if job.name == "jobb")
-    assert "joba, which no process attends to" in late_begin._awaited(job, late.paths)
+    assert "joba, which no process attends to" in concurrent_runs._awaited(job, late.paths)
     remove_waiting(late.paths, "joba")
-    assert not late_begin._awaited(job, late.paths)
+    assert not concurrent_runs._awaited(job, late.paths)
 
 
 @pytest.mark.parametrize("by_stop", [True, False])

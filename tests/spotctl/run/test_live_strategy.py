@@ -15,8 +15,7 @@ from pricing_data.units import HOUR, MINUTE
 from spotctl.files.job.programs import Command
 from spotctl.log import events as ev
 from spotctl.log.folding import NO_MACHINES, fold
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 from spotctl.run.turn.live_strategy import LiveStrategy, refused_of
 from tests.spotctl.run.worlds import OFFERS, START, TARIFF, terms
 

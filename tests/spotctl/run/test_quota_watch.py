@@ -21,9 +21,9 @@ from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.start.launch_plans import plan_of_run, stored_plans
 from spotctl.run.start.local_market import begin_market, market_start
-from spotctl.run.start.quota_watch import QuotaWatch
 from spotctl.run.start.runs import begin_run
 from spotctl.run.start.stored_facts import read_account
+from spotctl.run.start.watching import QuotaWatch
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules

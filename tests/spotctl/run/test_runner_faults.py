@@ -14,8 +14,8 @@ from spotctl.clouds.errors import NotPermitted, PartlyListed, ProviderError, Thr
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import Resource
 from spotctl.log import budget, events as ev
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import LogFailed
+from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
 from spotctl.run.turn.execute import RetryPolicy
 from tests.spotctl.clouds.fake import Call, FakeProvider, Refusal

@@ -17,8 +17,8 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.log.events import RunBegan
 from spotctl.log.state import Held, RunState
-from spotctl.run.start import trial
-from spotctl.run.start.trial import TrialPatience, trial_job
+from spotctl.run.trial import conduct
+from spotctl.run.trial.conduct import TrialPatience, trial_job
 
 TYPES = (
     InstanceType("aws", "t3.nano", 1, 0.5),
@@ -65,7 +65,7 @@ def waited(minutes: int, refusal: str = "", *machines: Held) -> tuple[list[str],
     began = RunBegan("try-aws", "aws", {}, "", 0)
     state = RunState(run="r", began=began, refusal=refusal, machines={held.id: held for held in machines})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(trial, "request_stop", lambda _job, _settings, request: asked.append(request.message))
+        patched.setattr(conduct, "request_stop", lambda _job, _settings, request: asked.append(request.message))
         patience = TrialPatience(spec, Settings(Path("/nowhere")), said.append, lambda: minutes * MINUTE)
         patience.look(state)
         patience.look(state)

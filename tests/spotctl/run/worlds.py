@@ -23,9 +23,8 @@ from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import Machine
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event, RentIntended, RunBegan, RunEnded
-from spotctl.log.log_row import LogRow
 from spotctl.log.outcomes import DONE
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
 from spotctl.run.environment import MachinePaths, RunEnvironment
 from spotctl.run.turn.ending import RunLimits

@@ -7,9 +7,9 @@ import io
 from rich.table import Table
 from rich.text import Text
 
-from spotctl.cli.logs import _as_text
+from spotctl.cli.remote import _as_text
 from spotctl.run.machine_output import OutputLine
-from spotctl.show.printable_console import PrintableConsole
+from spotctl.show.layout import PrintableConsole
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\rdone\u202e"
 

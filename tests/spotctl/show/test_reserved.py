@@ -13,12 +13,12 @@ from pricing_data.units import HOUR, format_usd
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import CostSoFar
-from spotctl.log.log_row import LogRow
+from spotctl.log.state import LogRow
 from spotctl.show.costs import focus
 from spotctl.show.costs.answers import as_json
-from spotctl.show.costs.grouping import By
 from spotctl.show.costs.page import html
-from spotctl.show.metrics.text import metrics_text
+from spotctl.show.costs.periods import By
+from spotctl.show.metrics import metrics_text
 from spotctl.show.phrases import terms_text
 from spotctl.show.plans.plan_tables import plan_view
 from spotctl.show.plans.summary import summary
@@ -28,7 +28,7 @@ from spotctl.show.runs.reading import WatchedRun
 from spotctl.show.runs.run_view import Money, run_view
 from spotctl.show.runs.status import status_answer
 from spotctl.show.runs.timeline import Timeline, follow
-from spotctl.show.ui import run_page
+from spotctl.show.ui import pages
 from tests.spotctl.planning.test_reserved import holding_reservations, planned, reserved
 from tests.spotctl.planning.worlds import CENT, gang
 from tests.spotctl.show.costs.made import AWS, NIGHT, RESERVED, partly_reserved, report_of
@@ -95,7 +95,7 @@ def test_a_watched_run_shows_the_price_of_the_user_and_the_list_price() -> None:
     (shown,) = [line for line in text(picture.whole(run, 160), 160) if "cr-0abc" in line and "$0.3400" in line]
     assert "reserved" in shown
     assert "$0.0500" in shown
-    assert "<td>reserved</td>" in str(run_page._prices(run))
+    assert "<td>reserved</td>" in str(pages._price_chart(run))
 
 
 @pytest.mark.parametrize(("price", "is_listed"), [(PRICE, True), (0, True), (0, False)])

@@ -14,9 +14,8 @@ from functools import partial, wraps
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
-from pricing_data.accelerators import driver_of
 from pricing_data.availability import Interruption
-from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice
+from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice, driver_of
 from pricing_data.errors import BadInput, NoAnswer
 from pricing_data.fetched_rows import PriceEvent
 from pricing_data.market import Market, os_of_product

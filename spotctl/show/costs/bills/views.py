@@ -12,7 +12,7 @@ from spotctl.log.events import Corrected
 from spotctl.log.ledger.rows import LedgerRow, micro_dollars
 from spotctl.show.columns import Column
 from spotctl.show.costs.columns import dollars
-from spotctl.show.costs.figures import usd
+from spotctl.show.costs.cost import usd
 from spotctl.show.phrases import moment
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
-from pricing_data.freshness import STALE
+from pricing_data.library import STALE
 from pricing_data.market import Market
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY
-from spotctl.cli.doctor import checks
+from spotctl.cli import doctor_checks as checks
 from spotctl.clouds.doctor import Finding, Level, exit_code
 from spotctl.clouds.local.provider import LocalProvider
 from spotctl.clouds.provider import MachineRequest

@@ -14,7 +14,7 @@ from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.log import events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event
-from spotctl.log.log_row import LogRow
+from spotctl.log.state import LogRow
 
 BEGIN = parse_time("2026-03-01T21:30:00Z")
 MARKETS = tuple(

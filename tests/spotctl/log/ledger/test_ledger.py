@@ -28,9 +28,9 @@ from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.log.ledger.project import Ledger, priced
 from spotctl.log.ledger.rows import ChargeKind, Use, micro_dollars
 from spotctl.log.ledger_reader import read
-from spotctl.log.log_row import LogRow
+from spotctl.log.state import LogRow
 from spotctl.show.costs import cost
-from spotctl.show.costs.grouping import By
+from spotctl.show.costs.periods import By
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger import seconds
 from tests.spotctl.log.ledger.histories import JOB, nights

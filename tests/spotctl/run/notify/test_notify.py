@@ -10,9 +10,8 @@ from hypothesis import given, strategies as st
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.events import FINISH, BudgetExceeded
 from spotctl.log.state import RunState
-from spotctl.run.notify import delivery as sending
-from spotctl.run.notify.delivery import Message, body, post
-from spotctl.run.notify.messages import message_of_short_budget
+from spotctl.run import notify as sending
+from spotctl.run.notify import Message, body, message_of_short_budget, post
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook

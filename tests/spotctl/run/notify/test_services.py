@@ -17,7 +17,7 @@ from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from spotctl.files.job.spec import Notify
 from spotctl.nightly.environment import keep_addresses, read_addresses, resolved_addresses
-from spotctl.run.notify.delivery import Message, deliver, post, send
+from spotctl.run.notify import Message, deliver, post, send
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.hooks import hook

@@ -20,7 +20,7 @@ from spotctl.agent.data.blobs.bucket import StoreRefused
 from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.agent.data.sets import FILES, FOLDER, SETS, WHOLE, SetLocation
 from spotctl.agent.data.transfer import local_copy
-from spotctl.cli.doctor import checks
+from spotctl.cli import doctor_checks as checks
 from spotctl.clouds.doctor import Level
 from spotctl.files.job.data_places import bucket_at, copies_near
 from spotctl.files.job.reader import load, written

@@ -23,7 +23,7 @@ from spotctl.agent.data.blobs.identity import MACHINE
 from spotctl.agent.data.sets import FILES, SETS, DataSet, DigestOf, SetLocation, describe
 from spotctl.agent.data.transfer import local_copy
 from spotctl.agent.errors import TransferFailed
-from spotctl.cli.doctor import checks
+from spotctl.cli import doctor_checks as checks
 from spotctl.clouds.doctor import Level
 from spotctl.files.job import data_places
 from spotctl.files.job.reader import load

@@ -21,11 +21,10 @@ from spotctl.log.ledger.account import RunPart, RunTimeline
 from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.log.ledger.project import Ledger, project_run
 from spotctl.log.ledger.rows import LedgerRow
-from spotctl.log.log_row import LogRow
+from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
 from spotctl.show.costs.cost import Report, report_on
-from spotctl.show.costs.grouping import By, Grouping
-from spotctl.show.costs.periods import ALWAYS, Period
+from spotctl.show.costs.periods import ALWAYS, By, Grouping, Period
 
 NIGHT = parse_time("2026-06-01T02:00:00Z")
 NOW = parse_time("2026-07-02T09:00:00Z")

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.show.costs import markup, page_parts
+from spotctl.show.costs import markup
 from spotctl.show.costs.charts import (
     Bar,
     BarPart,
@@ -21,7 +21,7 @@ from spotctl.show.costs.charts import (
     share_bar,
     stacked_bars,
 )
-from spotctl.show.costs.figures import usd
+from spotctl.show.costs.cost import usd
 from spotctl.show.costs.markup import Html, el, fragment
 from spotctl.show.costs.money import cumulative_of, held_prices, markets_of, parts_of
 from tests.spotctl.show.costs.made import AWS, NIGHT, MadeRun, month, report_of, started_hour
@@ -185,10 +185,10 @@ def test_text_is_escaped_everywhere() -> None:
     drawn = fragment(
         text,
         el(text.strip("<>"), text, title=text),
-        page_parts.paragraph(text),
-        page_parts.subheading(text, text),
-        page_parts.section(text),
-        page_parts.table([page_parts.ColumnHead(text)], [[text]], [text], caption=text),
+        markup.paragraph(text),
+        markup.subheading(text, text),
+        markup.section(text),
+        markup.table([markup.ColumnHead(text)], [[text]], [text], caption=text),
         markup.legend([("s0", text)]),
         markup.text(0, 0, text),
         markup.titled(Html(), text),

@@ -12,8 +12,7 @@ from hypothesis import given, strategies as st
 
 from pricing_data.units import DAY, HOUR, parse_time
 from spotctl.log.ledger.final_cost import timeline_of
-from spotctl.show.costs.grouping import By
-from spotctl.show.costs.periods import Period, by_day, local
+from spotctl.show.costs.periods import By, Period, by_day, local
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, NOW, MadeRun, in_order, night, report, write_log

@@ -18,11 +18,9 @@ from spotctl.log import events as ev
 from spotctl.show.costs import answers, page, tables
 from spotctl.show.costs.answers import cost_summary
 from spotctl.show.costs.columns import counted_runs, digits_of, hours, money, whole_number
-from spotctl.show.costs.cost import Report
-from spotctl.show.costs.figures import usd
-from spotctl.show.costs.grouping import By, Subject, keeps_runs_whole, key_of
+from spotctl.show.costs.cost import Report, usd
 from spotctl.show.costs.money import MAX_BARS, bars_of, markets_of
-from spotctl.show.costs.periods import ALWAYS, Period
+from spotctl.show.costs.periods import ALWAYS, By, Period, Subject, keeps_runs_whole, key_of
 from tests.spotctl.show.costs.made import NIGHT, MadeRun, night, report_of
 
 GROUPINGS = (

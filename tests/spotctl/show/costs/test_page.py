@@ -15,7 +15,7 @@ from spotctl.log import events as ev
 from spotctl.show.costs import page
 from spotctl.show.costs.columns import digits_of, money
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.grouping import By
+from spotctl.show.costs.periods import By
 from tests.spotctl.show.costs import browser
 from tests.spotctl.show.costs.made import AWS, NIGHT, MadeRun, month, night, report_of
 from tests.spotctl.show.page_reader import Reader

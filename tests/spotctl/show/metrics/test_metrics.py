@@ -18,8 +18,7 @@ from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.state import RunState
-from spotctl.show.metrics.publisher import publishing
-from spotctl.show.metrics.text import metrics_text
+from spotctl.show.metrics import metrics_text, publishing
 from spotctl.show.runs.reading import RunViews
 from spotctl.show.runs.run_view import Money, RunView, run_view
 from tests.spotctl.show.runs.made_up_run import at, rows, run_events

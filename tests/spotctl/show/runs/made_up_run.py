@@ -11,7 +11,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE, parse_time
 from spotctl.log import events as ev
-from spotctl.log.log_row import LogRow
+from spotctl.log.state import LogRow
 from spotctl.show.runs.reading import WatchedRun
 from spotctl.show.runs.run_view import Money, run_view
 from spotctl.show.runs.timeline import Timeline, follow

@@ -15,9 +15,8 @@ from pricing_data.market import Market
 from spotctl.log import events as ev, folding
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import CostSoFar
-from spotctl.log.ledger.uses import busy, final_figures
-from spotctl.log.log_row import LogRow
-from spotctl.log.state import RunState
+from spotctl.log.ledger.same_work import busy, final_figures
+from spotctl.log.state import LogRow, RunState
 from spotctl.show.phrases import terms_text
 from spotctl.show.runs import lines as run_lines
 from spotctl.show.runs.lines import LiveLines

@@ -21,10 +21,9 @@ from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
+from spotctl.show import tracking
 from spotctl.show.runs.run_view import Money, RunView, run_view
-from spotctl.show.tracking import followed
-from spotctl.show.tracking.followed import TrackedRuns
-from spotctl.show.tracking.tracker import Point, points_of
+from spotctl.show.tracking import Point, TrackedRuns, points_of
 from tests.samples import LONG_RUN
 from tests.spotctl.cli.test_ctrl_c import started
 from tests.spotctl.command_line import spotctl
@@ -210,9 +209,9 @@ def _log_records(content: bytes) -> Iterator[bytes]:
 
 def test_a_tracker_that_hangs_or_fails_holds_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state, hangs = logged(tmp_path, events("mlflow")), Event()
-    monkeypatch.setattr(followed, "check_installed", lambda _: None)
-    monkeypatch.setattr(followed, "_CLOSE_SECONDS", 0.2)
-    monkeypatch.setattr(followed, "open_tracker", lambda *_: hangs.wait(300))
+    monkeypatch.setattr(tracking, "check_installed", lambda _: None)
+    monkeypatch.setattr(tracking, "_CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(tracking, "open_tracker", lambda *_: hangs.wait(300))
     remarks = list[str]()
     tracked = TrackedRuns(Settings(home=tmp_path), remarks.append)
     for _ in range(1000):
@@ -225,15 +224,15 @@ def test_a_tracker_that_hangs_or_fails_holds_up_nothing(tmp_path: Path, monkeypa
     def fails(*_: object) -> None:
         raise OSError("no server\nthere")
 
-    monkeypatch.setattr(followed, "open_tracker", fails)
-    monkeypatch.setattr(followed, "_CLOSE_SECONDS", 30.0)
+    monkeypatch.setattr(tracking, "open_tracker", fails)
+    monkeypatch.setattr(tracking, "_CLOSE_SECONDS", 30.0)
     assert track(tmp_path, state) == ["track: mlflow: no server there; the run continues"]
 
 
 def test_what_is_not_installed_is_refused_before_anything_is_rented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spotctl.show.tracking.tracker.find_spec", lambda _: None)
+    monkeypatch.setattr("spotctl.show.tracking.find_spec", lambda _: None)
     file = training(tmp_path)
     file.write_text(f"{file.read_text()}track: mlflow\n")
     assert spotctl("plan", file).code == 0

@@ -11,9 +11,7 @@ import pytest
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.show.costs.markup import el
 from spotctl.show.runs.run_view import Money
-from spotctl.show.ui.overview import ACTIVE, overview_page
-from spotctl.show.ui.page_shell import renewed_page
-from spotctl.show.ui.run_page import run_page
+from spotctl.show.ui.pages import ACTIVE, overview_page, renewed_page, run_page
 from spotctl.show.ui.server import PageServer
 from tests.spotctl.show.costs import browser
 from tests.spotctl.show.ui.test_pages import DOLLAR, night, run_at, view

@@ -10,12 +10,10 @@ import pytest
 
 from pricing_data.units import MINUTE, parse_time
 from spotctl.log.ledger.rows import CostSoFar
-from spotctl.show.costs.markup import fragment
-from spotctl.show.costs.page_parts import times
+from spotctl.show.costs.markup import fragment, times
 from spotctl.show.runs.reading import WatchedRun
 from spotctl.show.runs.run_view import HeldMachine, Money, RunView
-from spotctl.show.ui.overview import ACTIVE, MAX_ENDED, overview_page
-from spotctl.show.ui.run_page import run_page
+from spotctl.show.ui.pages import ACTIVE, MAX_ENDED, overview_page, run_page
 from tests.spotctl.show.page_reader import Reader
 from tests.spotctl.show.runs.made_up_run import CALM, at, run_events, watched
 

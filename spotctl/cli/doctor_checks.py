@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pricing_data.errors import CloudError, PricingDataError
-from pricing_data.freshness import STALE
+from pricing_data.library import STALE
 from pricing_data.units import SECOND, age, counted
 from spotctl.agent.data.blobs.bucket import StoreRefused, StoreUnavailable
 from spotctl.agent.data.sets import gigabytes
@@ -28,7 +28,7 @@ from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.run.environment import LAUNCHER
-from spotctl.run.notify.delivery import Message, deliver
+from spotctl.run.notify import Message, deliver
 from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
 from spotctl.show.columns import Column
 
@@ -169,8 +169,7 @@ def _disk(home: Path) -> Finding:
 
 
 def _scheduler() -> Finding:
-    from spotctl.nightly.crontab import Crontab, daemon_runs
-    from spotctl.nightly.systemd import UserManager
+    from spotctl.nightly.schedulers import Crontab, UserManager, daemon_runs
 
     if UserManager.of_this_user().is_running():
         return Finding("here", "nightly", Level.GOOD, "systemd user manager")

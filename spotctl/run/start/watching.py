@@ -1,10 +1,19 @@
-"""Notices when another run of the home has ended, and which part of the quotas this run may use from then on."""
+"""Watches the prices of a run's markets, which decide what it buys and what it costs, and the ends of other runs, which
+leave it more of the quotas.
+"""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 from pricing_data.catalog import Catalog
-from spotctl.clouds.wiring import library
+from pricing_data.units import DAY, MINUTE, SECOND
+from spotctl.clouds.wiring import library, price_store, sources
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
@@ -15,6 +24,48 @@ from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_runs
 from spotctl.log.store import EventLog
 from spotctl.planning.quotas import grown_slices
+
+if TYPE_CHECKING:
+    from pricing_data.ingest import TaskReport
+    from pricing_data.market import Market
+    from spotctl.home.config import Settings
+
+
+FETCH_EVERY = 10 * MINUTE
+"""AWS publishes prices every few minutes, the other clouds every few days."""
+
+
+@contextmanager
+def fresh_prices(markets: Sequence[Market], settings: Settings) -> Iterator[None]:
+    """Fetches the markets' spot prices repeatedly in the background, until the block is left."""
+    stop = Event()
+    thread = Thread(target=_fetch_repeatedly, args=(markets, settings, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        # A fetch in progress ends with the process: whatever it has stored is complete.
+        stop.set()
+
+
+def fetch_spot_prices(
+    settings: Settings, clouds: Iterable[str], regions: Iterable[str], types: Iterable[str], systems: Iterable[str] = ()
+) -> list[TaskReport]:
+    """Stores the newest spot prices. A part that fails is fetched next time; the last known price applies."""
+    from pricing_data.ingest import fetch
+    from pricing_data.sources.base import FetchRequest
+
+    store, now = price_store(settings), wall_us()
+    request = FetchRequest(now - DAY, now, tuple(regions), tuple(types), tuple(systems), store.covered)
+    return fetch(store, sources(settings, clouds), request, workers=settings.fetch_workers, spot_prices_only=True)
+
+
+def _fetch_repeatedly(markets: Sequence[Market], settings: Settings, stop: Event) -> None:
+    while not stop.wait(FETCH_EVERY / SECOND):
+        # Whatever goes wrong now, a run of many hours needs prices again later.
+        with suppress(Exception):
+            places = [(market.cloud, market.region, market.instance_type) for market in markets]
+            fetch_spot_prices(settings, *(tuple(dict.fromkeys(column)) for column in zip(*places, strict=True)))
 
 
 @dataclass(slots=False)

@@ -39,7 +39,7 @@ def doctor(
     if policy:
         session.answer_json(_document(policy, session))
         return
-    from spotctl.cli.doctor.checks import FINDINGS, findings_of, of_addresses, report
+    from spotctl.cli.doctor_checks import FINDINGS, findings_of, of_addresses, report
     from spotctl.clouds.doctor import exit_code
     from spotctl.show.columns import as_json
 

@@ -1,1 +1,0 @@
-"""Metrics of runs in Prometheus' text format, written to a file or served on this computer."""

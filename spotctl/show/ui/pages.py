@@ -1,0 +1,430 @@
+"""The pages of `spotctl ui`: all jobs, and one run. Pure.
+
+A script renews a page every two seconds without losing one's place.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from itertools import pairwise
+from math import isfinite
+from typing import Any
+from urllib.parse import quote
+
+from bidbrain.billing import usd
+from pricing_data.units import HOUR, SECOND, counted, usd_text
+from spotctl.log.outcomes import DONE
+from spotctl.log.state import EVICTED
+from spotctl.show.costs.charts import Layer, PriceLine, footprint, line_chart, prices
+from spotctl.show.costs.markup import (
+    ColumnHead,
+    Html,
+    document,
+    el,
+    figure,
+    for_both_widths,
+    fragment,
+    paragraph,
+    section,
+    series_class,
+    table,
+    tiles_of,
+    times,
+)
+from spotctl.show.phrases import moment
+from spotctl.show.runs.lines import command_progress
+from spotctl.show.runs.picture import machines_of
+from spotctl.show.runs.reading import WatchedRun
+from spotctl.show.runs.run_view import MarketView, RunView
+from spotctl.show.runs.status import shown_loss, spent_text, ways_on
+from spotctl.show.terminal import dollars, percent
+
+# Nodes that stay keep their focus, selection and scroll position. A link that gets the place of another one would take
+# over its focus, so the focus then goes to the link that was chosen.
+_SCRIPT = Html("""
+const renewAttributes = (node, fresh) => {
+  for (const name of node.getAttributeNames()) {
+    if (name !== "open" && !fresh.hasAttribute(name)) node.removeAttribute(name);
+  }
+  for (const name of fresh.getAttributeNames()) {
+    if (node.getAttribute(name) !== fresh.getAttribute(name)) node.setAttribute(name, fresh.getAttribute(name));
+  }
+};
+const renewNode = (node, fresh) => {
+  if (node.isEqualNode(fresh)) return;
+  if (node.nodeName !== fresh.nodeName) return node.replaceWith(fresh);
+  if (node.nodeType !== Node.ELEMENT_NODE) { node.data = fresh.data; return; }
+  renewAttributes(node, fresh);
+  const nodes = [...node.childNodes], wanted = [...fresh.childNodes];
+  nodes.slice(wanted.length).forEach(child => child.remove());
+  wanted.forEach((child, place) => place < nodes.length ? renewNode(nodes[place], child) : node.append(child));
+};
+const renew = async () => {
+  let fresh = false;
+  try {
+    const answer = await fetch(location.href, {cache: "no-store"});
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const chosen = document.activeElement?.getAttribute("href");
+    renewNode(document.querySelector("main"), page.querySelector("main"));
+    if (chosen && document.activeElement?.getAttribute("href") !== chosen) {
+      document.querySelector(`main a[href="${CSS.escape(chosen)}"]`)?.focus({preventScroll: true});
+    }
+    document.title = page.title;
+    fresh = true;
+  } catch {}
+  document.body.classList.toggle("stale", !fresh);
+  setTimeout(renew, 2000);
+};
+setTimeout(renew, 2000);
+""")
+
+LINKS = Html("""
+nav { font-size: .875rem; display: flex; gap: 1.25rem; }
+a { color: var(--s0); } nav a { padding: .25rem 0; }
+@media print { nav { display: none; } }
+""")
+"""The style of links, also for the page of costs."""
+
+_STYLE = """
+main { padding-top: 1.5rem; }
+section { margin-top: 1.75rem; padding-top: 1rem; }
+td strong { color: var(--redone); } small { color: var(--soft); }
+.after { margin-top: .75rem; font-size: .875rem; }
+pre {
+  white-space: pre-wrap; overflow-wrap: anywhere; font-size: .8125rem; background: var(--panel); padding: .75rem;
+  border-radius: 8px;
+}
+.over { display: none; }
+.stale .over { display: block; position: sticky; top: 0; margin: 0; max-width: none; text-align: center; }
+@media (max-width: 43.75rem) {
+  td { white-space: normal; } td:last-child { min-width: 4.75em; } td small { display: block; }
+  .versus { grid-template-columns: 1fr auto; gap: .15rem .9rem; }
+  .versus dt { grid-column: 1 / -1; margin-top: .45rem; }
+}
+"""
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none';"
+    " form-action 'none'; frame-ancestors 'none';"
+    f" script-src 'sha256-{b64encode(sha256(_SCRIPT.encode()).digest()).decode()}'"
+)
+"""The Content-Security-Policy of the pages: their own script, and requests to their own server."""
+
+
+def renewed_page(title: str, *children: str) -> str:
+    """A page that shows what is true now, and says when the server has ended."""
+    return document(
+        title,
+        fragment(
+            el("style", LINKS, Html(_STYLE)),
+            el("p", "spotctl ui has ended; this is what it showed last.", class_="notice over"),
+            el("main", *children),
+            el("script", _SCRIPT),
+        ),
+    )
+
+
+def short_time(time: str) -> str:
+    """`2026-01-15 07:03` for a time of a JSON answer, in UTC as everywhere; empty if there is none."""
+    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M}" if time else ""
+
+
+RUNNING = "running"
+ACTIVE = (RUNNING, "stopping", "interrupted")
+MAX_ENDED = 100
+"""Ended runs that are shown unless all are asked for."""
+
+_NAMES = (ColumnHead("job", is_text=True), ColumnHead("state", is_text=True))
+_PROGRESS = (ColumnHead("progress", wide_only=True), ColumnHead("loss", wide_only=True))
+_ACTIVE_HEADS = (
+    *_NAMES,
+    ColumnHead("began (UTC)", wide_only=True),
+    ColumnHead("machines"),
+    *_PROGRESS,
+    ColumnHead("evictions", wide_only=True),
+    ColumnHead("spent"),
+)
+_ENDED_HEADS = (
+    *_NAMES,
+    ColumnHead("ended (UTC)", wide_only=True),
+    *_PROGRESS,
+    ColumnHead("evictions"),
+    ColumnHead("spent"),
+)
+_NIGHT_HEADS = (
+    ColumnHead("job", is_text=True),
+    ColumnHead("next (local time)", is_text=True, wide_only=True),
+    ColumnHead("last night", is_text=True),
+    ColumnHead("cost"),
+)
+_FIRST_STEPS = fragment(
+    paragraph("Write a job file for your script, and launch it. This page will show the run."),
+    el("pre", "spotctl init train.py\nspotctl launch job.yaml"),
+)
+
+
+def overview_page(
+    views: Sequence[RunView],
+    waits: Sequence[Mapping[str, Any]],
+    nights: Sequence[Mapping[str, Any]],
+    notices: Sequence[str] = (),
+    *,
+    whole: bool = False,
+) -> str:
+    """All jobs. `waits` and `nights` are in the form of `status --json` and `nightly ls --json`."""
+    active = [view for view in views if view.status in ACTIVE]
+    ended = [view for view in views if view.status not in ACTIVE]
+    ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
+    shown = ended if whole else ended[:MAX_ENDED]
+    title = _title(len(active), len(ended), len(waits))
+    # The commands that help runs which do not run as they should.
+    advice = [ways_on(view) for view in active if view.status != RUNNING]
+    parts = [
+        el("nav", el("a", "Costs", href="costs")),
+        el("h1", title),
+        *(paragraph(text, "notice") for text in notices),
+        *([] if views or waits else [_FIRST_STEPS]),
+        _runs("Now", _ACTIVE_HEADS, [_active_row(view) for view in active], advice),
+        _waiting(waits),
+        _runs("Ended", _ENDED_HEADS, [_ended_row(view) for view in shown]),
+    ]
+    if len(shown) < len(ended):
+        parts.append(paragraph(el("a", f"All {len(ended):,} ended runs", href="?all")))
+    return renewed_page(f"spotctl: {title}", *parts, _nights(nights))
+
+
+def _title(active: int, ended: int, waiting: int) -> str:
+    if not active + ended + waiting:
+        return "No runs yet"
+    waits = f", {counted(waiting, 'job')} waiting" if waiting else ""
+    return f"{counted(active, 'active run')}{waits}" if active or waiting else "Nothing is running"
+
+
+def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...]], advice: Sequence[str] = ()) -> Html:
+    if not rows:
+        return Html()
+    return section(title, table(heads, rows), *(paragraph(line, "lead after") for line in advice))
+
+
+def _active_row(view: RunView) -> tuple[str, ...]:
+    state = view.status if view.status == RUNNING else el("strong", view.status)
+    return (_link(view), state, short_time(moment(view.began)), str(len(view.machines)), *_figures(view))
+
+
+def _ended_row(view: RunView) -> tuple[str, ...]:
+    state = view.status if view.status == DONE else el("strong", view.status)
+    return (_link(view), state, "" if view.ended is None else short_time(moment(view.ended)), *_figures(view))
+
+
+def _link(view: RunView) -> Html:
+    return el("a", view.job, href=f"run/{quote(view.job, safe='')}")
+
+
+def _figures(view: RunView) -> tuple[str, ...]:
+    spent = _amount(spent_text(view), is_replayed=view.is_replayed)
+    return _progress(view), shown_loss(view.model_loss) or "", f"{view.evictions:,}", spent
+
+
+def _amount(text: str, *, is_replayed: bool) -> str:
+    return fragment(text, " ", el("small", "replayed")) if is_replayed else text
+
+
+def _progress(view: RunView) -> str:
+    if view.clock is not None:
+        return f"clock {view.clock:,}"
+    return f"attempt {view.command.attempt}" if view.command is not None else ""
+
+
+def _waiting(waits: Sequence[Mapping[str, Any]]) -> Html:
+    if not waits:
+        return Html()
+    heads = (
+        ColumnHead("job", is_text=True),
+        ColumnHead("after", is_text=True),
+        ColumnHead("begins (UTC)", is_text=True),
+    )
+    rows = [(job["name"], ", ".join(job["after"]) or job["state"], short_time(job["begins"] or "")) for job in waits]
+    return section("Waiting", table(heads, [(*row[:-1], row[-1] or "unknown") for row in rows]))
+
+
+def _nights(nights: Sequence[Mapping[str, Any]]) -> Html:
+    if not nights:
+        return Html()
+    problems = [paragraph(f"{job['name']}: {problem}", "notice") for job in nights for problem in job["problems"]]
+    return section("Nights", *problems, table(_NIGHT_HEADS, [_night(job) for job in nights]))
+
+
+def _night(job: Mapping[str, Any]) -> tuple[str, ...]:
+    last = job["last_night"] or {}
+    cost = "" if last.get("cost_usd") is None else usd_text(last["cost_usd"])
+    outcome = f"{last['night']} {last['outcome']}" if last else "none yet"
+    return job["name"], job["next"] or "", outcome, _amount(cost, is_replayed=bool(last.get("replayed")))
+
+
+_MAX_EVENTS = 100
+_REPLAYED = "Replayed on the local market: nothing is billed. Times are those of the market, except in the output."
+_PRICES = "Prices per hour"
+_UNKNOWN = "-"
+
+
+def run_page(run: WatchedRun, output: Sequence[str]) -> str:
+    """The page of a job's latest run; `output` are the last lines that its machines printed."""
+    view = run.view
+    return renewed_page(
+        f"{view.run}: {view.status}",
+        el(
+            "nav",
+            el("a", "All runs", href="../"),
+            el("a", "Costs of this job", href=f"../costs?job={quote(view.job)}"),
+        ),
+        el("h1", f"{view.run}: {view.status}"),
+        *([paragraph(_REPLAYED, "notice")] if view.is_replayed else []),
+        tiles_of(_tiles(view)),
+        _cost(run),
+        _machines(run),
+        _loss(run),
+        _price_chart(run),
+        _events(run),
+        section("Output", el("pre", "\n".join(output))) if output else Html(),
+    )
+
+
+def _tiles(view: RunView) -> list[tuple[str, str, str]]:
+    money = view.money
+    on_demand = _UNKNOWN if money.on_demand is None else usd_text(usd(money.on_demand))
+    return [
+        ("Spent", spent_text(view), "" if money.budget is None else f"{percent(money.used)} of the budget"),
+        ("Saved", percent(money.saved), f"of {on_demand} on demand for the same work"),
+        ("Machines", str(len(view.machines)), _kinds(view)),
+        ("Evictions", str(view.evictions), f"{counted(view.warned, 'machine')} warned" if view.warned else ""),
+        ("Progress", *_progress_tile(view)),
+    ]
+
+
+def _events(run: WatchedRun) -> Html:
+    heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
+    latest = run.events[: -_MAX_EVENTS - 1 : -1]
+    rows = zip(times([event.at for event in latest]), map(str, latest), strict=True)
+    return section("Events", table(heads, list(rows)))
+
+
+def _kinds(view: RunView) -> str:
+    if view.status not in ACTIVE:
+        return "" if view.machines else "all returned"
+    return f"{view.reliable} reliable, {view.transient} spot" if view.reliable else ""
+
+
+def _progress_tile(view: RunView) -> tuple[str, str]:
+    if view.clock is None:
+        hours = f"{(view.now - view.started) / HOUR:.1f} h"
+        return hours, "" if view.command is None else command_progress(view.command)
+    of = "" if view.goal is None else f" of {view.goal:,} clocks"
+    return f"{view.clock:,}", f"{of or 'clocks'}, stage {view.stage}".removeprefix(" ")
+
+
+def _cost(run: WatchedRun) -> Html:
+    """The cost next to that on demand, plan and budget."""
+    money, planned, spent = run.view.money, run.planned, run.view.money.spent
+    so_far = " so far" if run.view.status in ACTIVE else ""
+    amounts = [
+        (f"Spent{so_far}", None if spent is None else usd(spent), "paid"),
+        (f"Same work on demand{so_far}", None if money.on_demand is None else usd(money.on_demand), "od"),
+    ]
+    if planned is not None:
+        each = " an hour" if planned.assumed else ""
+        between = f"{usd_text(planned.usd_low)} to {usd_text(planned.usd_high)}"
+        amounts.append((f"Planned{each or ' in all'} ({between})", planned.usd, "plan"))
+    amounts.append(("Budget", None if money.budget is None else usd(money.budget), "reliable"))
+    known = [(name, amount, class_) for name, amount, class_ in amounts if amount is not None]
+    most = max((amount for _, amount, _ in known), default=0.0) or 1.0
+    parts = list[Html]()
+    for name, amount, class_ in known:
+        bar = el("rect", width=f"{max(100 * amount / most, 0.4):.2f}%", height=14, rx=3, class_=class_)
+        parts += [
+            el("dt", name),
+            el("dd", el("svg", bar, aria_hidden="true")),
+            el("dd", usd_text(amount), class_="amount"),
+        ]
+    return section("Cost", el("dl", *parts, class_="versus"))
+
+
+def _machines(run: WatchedRun) -> Html:
+    view = run.view
+    if not run.footprint:
+        yet = " yet" if view.status in ACTIVE else ""
+        return section("Machines", paragraph(f"None was rented{yet}."))
+    counts = [(count.at, count.reliable, count.transient) for count in run.footprint]
+    counts.append((max(view.now, counts[-1][0]), *counts[-1][1:]))
+    layers = [
+        Layer("reliable", "reliable machines", tuple((at, float(reliable)) for at, reliable, _ in counts)),
+        Layer("spot", "spot machines", tuple((at, float(others)) for at, _, others in counts)),
+    ]
+    marks = [
+        (event.at, "without" not in str(event), str(event)) for event in run.events if str(event).startswith(EVICTED)
+    ]
+    most = max(reliable + others for _, reliable, others in counts)
+    title = f"Machines over time, at most {most}; {view.evictions} evicted"
+    picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, (), marks), 240, 40)
+    key = [paragraph("Triangles mark evictions; filled ones came without warning.", "lead")] if marks else []
+    return section("Machines", *key, figure(picture, [(layer.class_, layer.name) for layer in layers]))
+
+
+def _loss(run: WatchedRun) -> Html:
+    if not run.losses:
+        return Html()
+    latest = run.losses[-1][1]
+    title = f"Loss by clock{f', {latest:.4g} now' if isfinite(latest) else ''}"
+    return section("Loss by clock", figure(for_both_widths(lambda canvas: line_chart(canvas, title, run.losses), 220)))
+
+
+def _price_chart(run: WatchedRun) -> Html:
+    markets = run.view.markets
+    if not markets:
+        return Html()
+    held = [line for line in markets if line.machines and not line.reliable]
+    lines = [_price_line(run, number, line) for number, line in enumerate(held)]
+    lines = [line for line in lines if line.pieces]
+    heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
+    heads += (ColumnHead("on demand", wide_only=True),)
+    rows = [_market(run, line) for line in markets]
+    if any(line.gpus for line in markets):
+        heads += (ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True))
+        used = [("", "") if line.gpus is None else (percent(line.gpus[0]), percent(line.gpus[1])) for line in markets]
+        rows = [(*row, *shares) for row, shares in zip(rows, used, strict=True)]
+    if not lines:
+        return section(_PRICES, table(heads, rows))
+    title = f"Prices of {len(lines)} markets in percent of on demand"
+    picture = for_both_widths(lambda canvas: prices(canvas, title, lines), 220)
+    chart = figure(picture, [(line.class_, line.name) for line in lines])
+    lead = paragraph("The chart shows spot prices in percent of on demand.", "lead")
+    return section(_PRICES, lead, chart, table(heads, rows))
+
+
+def _price_line(run: WatchedRun, number: int, line: MarketView) -> PriceLine:
+    """The price of a market since the run began."""
+    view, series, pieces = run.view, run.prices.get(line.market), list[tuple[int, int, float]]()
+    if series is not None and line.on_demand:
+        times = [*series.times.tolist(), view.now]
+        for (begin, end), price in zip(pairwise(times), series.prices.tolist(), strict=True):
+            begun = max(begin, view.started)
+            if begun < min(end, view.now):
+                pieces.append((begun, min(end, view.now), 100 * price / line.on_demand))
+    return PriceLine(series_class(number), str(line.market), tuple(pieces))
+
+
+def _market(run: WatchedRun, line: MarketView) -> tuple[str, ...]:
+    price = run.price_of(line)
+    return (
+        str(line.market),
+        machines_of(line),
+        _UNKNOWN if price is None else dollars(price),
+        _bid(line),
+        dollars(line.on_demand),
+    )
+
+
+def _bid(line: MarketView) -> str:
+    if line.reliable or line.market.reservation:
+        return "reliable" if line.reliable else "reserved"
+    return _UNKNOWN if line.bid is None else dollars(line.bid)
