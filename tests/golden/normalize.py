@@ -18,7 +18,7 @@ NEAR = 2 * 86_400
 _MOMENT = re.compile(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?")
 _PORT = re.compile(r"\b(127\.0\.0\.1|localhost|\[::1\]):\d+")
 _RANDOM = re.compile(r"\b([a-z][a-z0-9-]*)-[0-9a-f]{6}\b")
-_MACHINE = re.compile(r"\b[0-9a-f]{16}(?=-\d+\b)")
+_MACHINE = re.compile(r"(?<![\w.])[0-9a-f]{16}(?=-\d+\b)")
 _RUNTIME = re.compile(r"(?<=/tmp/spotctl-)[0-9a-f]{8}\b")
 _TEMPORARY = re.compile(r"(?<=/)(tmp|\.tmp)[a-z0-9_]{8}\b")
 _TAKEN = re.compile(
