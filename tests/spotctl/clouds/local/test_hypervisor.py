@@ -156,7 +156,7 @@ def test_a_warned_eviction_is_announced_over_the_link(machine: LocalMachine) -> 
     machine.plan(taken_at, machine.clock.now() + SECOND)
     machine.start(python(IGNORES_SIGTERM, term_at_notice=True))
     eventually(lambda: machine.call("notices")["notices"])
-    assert machine.call("notices")["notices"] == [{"number": 1, "kind": "evict", "until": taken_at, "source": "local"}]
+    assert machine.call("notices")["notices"] == [{"kind": "evict", "until": taken_at, "source": "local"}]
     notice = LeaseHolder(machine.folder / "job").notice()
     assert notice is not None
     assert notice.kind == "evict"
