@@ -40,7 +40,7 @@ PACKAGES = ("spotctl", "bidbrain", "agileml", "pricing_data")
 LOADED = ("spotctl.cli", "spotctl.files", "spotctl.home", "spotctl.log", "spotctl.planning", "bidbrain", "pricing_data")
 """Modules that are loaded once, without those that have a part of `LARGE` in their name: they slow other trees down."""
 LARGE = ("parallel", "train", "tracking", "torch", "ray", "top", "aws", "azure", "gcp", "lab", "__main__")
-LONGEST_TEXT = 400_000
+LONGEST_TEXT = 1_000_000
 MAX_PAGES = 60
 KILLED = "killed after {:.0f} seconds"
 STATES = Path("/tmp")
