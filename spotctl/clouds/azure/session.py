@@ -186,7 +186,7 @@ class AzureSession:
             yield item
 
     def pages(self, call: ApiCall, method: str, *named: Any, **options: Any) -> Iterator[list[Any]]:  # noqa: ANN401  # see above
-        """The pages of a listing; a refusal is told as of a query."""
+        """The pages of a listing. A refusal raises what a query raises."""
         with self._translated(call):
             pages = self._method(method)(*named, **options).by_page()
         while True:

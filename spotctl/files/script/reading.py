@@ -221,7 +221,7 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     option = "ckpt_path" if framework == LIGHTNING else "resume_from_checkpoint"
     made = next((call for call in source.calls if source.called(call).rpartition(".")[2].endswith("Trainer")), None)
     starts = [call for call in source.calls if source.called(call).rpartition(".")[2] == begins]
-    # `model.train()` only sets a mode: the Trainer's own is told by its name.
+    # `model.train()` only sets a mode; the call that trains is one on the Trainer's name.
     parent = None if made is None else source.parents.get(made)
     trainers = {source.dotted(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
     start = next((call for call in starts if source.called(call).rpartition(".")[0] in trainers), None)

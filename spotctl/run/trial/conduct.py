@@ -1,4 +1,4 @@
-"""Trials of a cloud: the smallest job, and a full trial of steps in their order, of which a record is kept.
+"""Tries a cloud: with the smallest job, or in full, step by step, with a record.
 
 A step that fails does not keep the others from being carried out.
 """

@@ -1,4 +1,4 @@
-"""What a machine costs in calls, and what is left of it, next to the requests that were once written by hand."""
+"""Counts the calls for a machine and lists what is left of it, next to the requests that were once written by hand."""
 
 from __future__ import annotations
 
