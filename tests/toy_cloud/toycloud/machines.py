@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from spotctl.agent import layout
 from spotctl.agent.container.payload import Payload
+from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound
-from spotctl.clouds.link import ExecResult, MachineLink, MachineNotice, MachineStatus
+from spotctl.clouds.link import ExecResult, MachineLink, MachineStatus
 from spotctl.clouds.provider import Machine, MachineRequest
 
 if TYPE_CHECKING:
