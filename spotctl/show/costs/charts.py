@@ -51,36 +51,32 @@ def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html
     every = -(-len(bars) // (on_phones if canvas.is_narrow else 10))
     for i, bar in enumerate(bars):
         middle = canvas.left + spacing * (i + 0.5)
-        parts.append(_bar(y, bar, middle - width / 2, width))
+        base = 0.0
+        for part in bar.parts:
+            if part.value <= 0:
+                continue
+            top, foot = y(base + part.value), y(base)
+            piece = el("rect", x=middle - width / 2, y=top, width=width, height=foot - top, class_=part.class_)
+            parts.append(markup.titled(piece, f"{bar.name}: {part.name}, ${part.value:,.4f}"))
+            base += part.value
         if i % every == 0:
             parts.append(markup.axis_label(canvas, middle, bar.label))
     return canvas.drawing(title, *parts)
-
-
-def _bar(y: markup.Scale, bar: Bar, x: float, width: float) -> Html:
-    pieces, base = list[Html](), 0.0
-    for part in bar.parts:
-        if part.value <= 0:
-            continue
-        top, foot = y(base + part.value), y(base)
-        piece = el("rect", x=x, y=top, width=width, height=foot - top, class_=part.class_)
-        pieces.append(markup.titled(piece, f"{bar.name}: {part.name}, ${part.value:,.4f}"))
-        base += part.value
-    return fragment(*pieces)
 
 
 def share_bar(title: str, parts: Sequence[BarPart]) -> Html:
     """A horizontal bar that is divided into the parts of a sum."""
     known = [part for part in parts if part.value > 0]
     total = sum(part.value for part in known) or 1.0
-    canvas = markup.Canvas(1000, _SHARE_HEIGHT, 0, 0, 0, 0)
     x, pieces = 0.0, []
     for part in known:
         width = 1000 * part.value / total
         rect = el("rect", x=x, y=0, width=max(width - 2, 0.5), height=_SHARE_HEIGHT, class_=part.class_)
         pieces.append(markup.titled(rect, f"{part.name}: ${part.value:,.4f}, {part.value / total:.1%}"))
         x += width
-    return canvas.stretched(title, *pieces)
+    # It has no text, so it may be stretched to the available width.
+    box, ratio = f"0 0 1000 {_SHARE_HEIGHT}", "none"
+    return el("svg", *pieces, viewBox=box, preserveAspectRatio=ratio, role="img", aria_label=title, class_="bar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +110,17 @@ def dot_chart(
     every = -(-len(runs) // (4 if canvas.is_narrow else 10))
     for i, run in enumerate(runs):
         middle = canvas.left + spacing * (i + 0.5)
-        parts.append(_dot(y, run, middle, min(spacing * 0.5, 14.0)))
+        behind, width = Html(), min(spacing * 0.5, 14.0)
+        if run.low is not None and run.high is not None:
+            top, foot = y(run.high), y(run.low)
+            height = max(foot - top, 3.0)
+            behind = el("rect", x=middle - width / 2, y=top, width=width, height=height, rx=2, class_="plan")
+        class_ = "dot open" if run.is_running else "dot" if run.is_reported else "dot earlier"
+        dot = el("circle", cx=middle, cy=y(run.value), r=4.5, class_=class_)
+        parts.append(markup.titled(fragment(behind, dot), run.tooltip))
         if i % every == 0:
             parts.append(markup.axis_label(canvas, middle, run.label))
     return canvas.drawing(title, *parts)
-
-
-def _dot(y: markup.Scale, run: Dot, x: float, width: float) -> Html:
-    behind = Html()
-    if run.low is not None and run.high is not None:
-        top, foot = y(run.high), y(run.low)
-        height = max(foot - top, 3.0)
-        behind = el("rect", x=x - width / 2, y=top, width=width, height=height, rx=2, class_="plan")
-    class_ = "dot open" if run.is_running else "dot" if run.is_reported else "dot earlier"
-    return markup.titled(fragment(behind, el("circle", cx=x, cy=y(run.value), r=4.5, class_=class_)), run.tooltip)
 
 
 _MAX_POINTS = 600
@@ -191,10 +184,19 @@ def footprint(
     parts = [markup.value_axis(canvas, y, values, lambda value: f"{value:,.0f}"), markup.time_axis(canvas, x)]
     floor = [(at, 0.0) for at, _ in levels[0]]
     for layer, top in zip(layers, levels, strict=True):
-        parts.append(markup.titled(_area(x, y, floor, top, end, layer.class_), layer.name))
+        there = markup.stepped([*((x(at), y(value)) for at, value in top), (x(end), y(top[-1][1]))])
+        back = markup.stepped([*((x(at), y(value)) for at, value in floor), (x(end), y(floor[-1][1]))])
+        area = el("path", d=markup.path([*there, *reversed(back)]) + "Z", class_=layer.class_)
+        parts.append(markup.titled(area, layer.name))
         floor = top
     parts += [_stage(canvas, x, stage) for stage in stages]
-    parts += [_mark(canvas, x, mark) for mark in marks]
+    for moment, warned, tooltip in marks:
+        # A triangle: filled for an eviction without warning, empty with one.
+        at, above = x(moment), canvas.top - 11
+        points = f"{at - 5:.1f},{above:.1f} {at + 5:.1f},{above:.1f} {at:.1f},{above + 9:.1f}"
+        line = el("line", x1=at, x2=at, y1=above + 9, y2=canvas.height - canvas.bottom, class_="evicted")
+        shape = el("polygon", points=points, class_="warned" if warned else "unwarned")
+        parts.append(markup.titled(fragment(line, shape), tooltip))
     return canvas.drawing(title, *parts)
 
 
@@ -235,13 +237,12 @@ def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Ht
     parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y(100), y2=y(100), class_="listed"))
     parts.append(markup.text(canvas.width - canvas.right, y(100) - 6, "on demand", "strong", "end"))
     for line in series:
-        parts += [
-            markup.titled(
-                el("path", d=markup.path(_joined(x, y, run)), class_=f"stroke {line.class_}"),
-                f"{line.name}: {min(p for _, _, p in run):.0f}% to {max(p for _, _, p in run):.0f}% of on-demand",
-            )
-            for run in unbroken(line.pieces)
-        ]
+        for run in unbroken(line.pieces):
+            corners = [(x(at), y(percent)) for begin, end, percent in run for at in (begin, end)]
+            percents = [percent for _, _, percent in run]
+            stroke = el("path", d=markup.path(corners), class_=f"stroke {line.class_}")
+            text = f"{line.name}: {min(percents):.0f}% to {max(percents):.0f}% of on-demand"
+            parts.append(markup.titled(stroke, text))
     return canvas.drawing(title, *parts)
 
 
@@ -254,10 +255,6 @@ def unbroken(pieces: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, i
         else:
             runs.append([piece])
     return runs
-
-
-def _joined(x: markup.Scale, y: markup.Scale, run: Sequence[tuple[int, int, float]]) -> list[tuple[float, float]]:
-    return [point for begin, end, percent in run for point in ((x(begin), y(percent)), (x(end), y(percent)))]
 
 
 def _span(layers: Sequence[Layer]) -> tuple[int, int]:
@@ -275,19 +272,6 @@ def _stacked(layers: Sequence[Layer]) -> list[list[tuple[int, float]]]:
     return levels
 
 
-def _area(
-    x: markup.Scale,
-    y: markup.Scale,
-    floor: Sequence[tuple[int, float]],
-    top: Sequence[tuple[int, float]],
-    end: int,
-    class_: str,
-) -> Html:
-    there = markup.stepped([*((x(at), y(value)) for at, value in top), (x(end), y(top[-1][1]))])
-    back = markup.stepped([*((x(at), y(value)) for at, value in floor), (x(end), y(floor[-1][1]))])
-    return el("path", d=markup.path([*there, *reversed(back)]) + "Z", class_=class_)
-
-
 def _stage(canvas: markup.Canvas, x: markup.Scale, stage: StageBand) -> Html:
     since, until, number = stage
     begin, end = x(since), x(until)
@@ -298,13 +282,3 @@ def _stage(canvas: markup.Canvas, x: markup.Scale, stage: StageBand) -> Html:
     words = name if length > 52 else str(number) if length > 14 else ""
     label = markup.text((begin + end) / 2, top + 14, words, "band", "middle") if words else Html()
     return markup.titled(fragment(band, label), name)
-
-
-def _mark(canvas: markup.Canvas, x: markup.Scale, mark: EvictionMark) -> Html:
-    """A triangle: filled for an eviction without warning, empty with one."""
-    moment, warned, tooltip = mark
-    at, top = x(moment), canvas.top - 11
-    points = f"{at - 5:.1f},{top:.1f} {at + 5:.1f},{top:.1f} {at:.1f},{top + 9:.1f}"
-    line = el("line", x1=at, x2=at, y1=top + 9, y2=canvas.height - canvas.bottom, class_="evicted")
-    shape = el("polygon", points=points, class_="warned" if warned else "unwarned")
-    return markup.titled(fragment(line, shape), tooltip)

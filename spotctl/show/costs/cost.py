@@ -184,6 +184,7 @@ def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
     budgets = [run.expected.budget_usd for run in runs]
     known = [round(budget * NANO_SECONDS_PER_DOLLAR) for budget in budgets if budget is not None]
     whole = len(known) == len(runs) > 0 and not any(run.is_cut for run in runs)
+
     # The work of runs of one job; clocks of different jobs are different amounts of work. None if some was done on
     # machines whose cost is not known.
     counts = [run.work for run in runs]
@@ -191,25 +192,24 @@ def _worked(runs: Sequence[RunTimeline]) -> dict[str, Any]:
         work = None
     else:
         work = sum(count for count in counts if count is not None)
+
+    # A run that was not finished does not log its samples; its clocks have as many each as those of the others.
+    logged = [(run.samples, run.work) for run in runs if run.samples is not None and run.work]
+    clocks = sum(clocks for _, clocks in logged if clocks is not None)
+    samples = None
+    if work is not None and clocks:
+        samples = work * sum(of_run for of_run, _ in logged if of_run is not None) // clocks
+
     counted = [(run.sent, run.received or 0) for run in runs if run.sent is not None]
     sent, received = map(sum, zip(*counted, strict=True)) if counted else (None, None)
     return {
         "work": work,
-        "samples": _samples(runs, work),
+        "samples": samples,
         "budget": sum(known) if whole else None,
         "sent": sent,
         "received": received,
         "traffic_runs": len(counted),
     }
-
-
-def _samples(runs: Sequence[RunTimeline], work: int | None) -> int | None:
-    """The samples of runs of one job. A run that was not finished does not log them; its clocks have as many each."""
-    logged = [(run.samples, run.work) for run in runs if run.samples is not None and run.work]
-    clocks = sum(clocks for _, clocks in logged if clocks is not None)
-    if work is None or not clocks:
-        return None
-    return work * sum(samples for samples, _ in logged if samples is not None) // clocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,17 +396,15 @@ def trends_of(report: Report) -> list[UnitTrend]:
     for run in report.history:
         if run.timeline.outcome == DONE and not run.figures.is_least:
             runs_of.setdefault(run.timeline.job, []).append(run)
-    return [_trend(job, runs) for job, runs in sorted(runs_of.items()) if len(runs) > 1]
-
-
-def _trend(job: str, runs: Sequence[RunCost]) -> UnitTrend:
-    compared = min(MAX_COMPARED, len(runs) // 2)
-    per_work = [run.figures.usd_per_work for run in runs[-2 * compared :]]
-    by_work = None not in per_work
-    values = (
-        [cost for cost in per_work if cost is not None]
-        if by_work
-        else [usd(run.figures.total) for run in runs[-2 * compared :]]
-    )
-    unit = "clock" if by_work else "successful run"
-    return UnitTrend(job, unit, compared, median(values[compared:]), median(values[:compared]))
+    trends = list[UnitTrend]()
+    for job, runs in sorted(runs_of.items()):
+        compared = min(MAX_COMPARED, len(runs) // 2)
+        if not compared:
+            continue
+        latest = runs[-2 * compared :]
+        per_work = [run.figures.usd_per_work for run in latest]
+        unit, values = "clock", [cost for cost in per_work if cost is not None]
+        if None in per_work:
+            unit, values = "successful run", [usd(run.figures.total) for run in latest]
+        trends.append(UnitTrend(job, unit, compared, median(values[compared:]), median(values[:compared])))
+    return trends

@@ -92,6 +92,10 @@ def _quoted(cell: str) -> str:
 def _constant(row: LedgerRow) -> dict[str, str]:
     """The columns that are equal for all rows with the same market, use and kind."""
     charge, names = _CHARGE_TYPES[row.kind], cloud_of(row.market.cloud).words
+    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
+    verb = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for"}.get(row.kind, "")
+    to = f" to {row.target}" if row.target else ""
+    description = f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})"
     return {
         **dict.fromkeys(COLUMNS, ""),
         "BillingAccountId": f"spotctl:{row.market.cloud}",
@@ -102,7 +106,7 @@ def _constant(row: LedgerRow) -> dict[str, str]:
         "CapacityReservationStatus": "Used" if row.market.reservation else "",
         "ChargeCategory": "Usage",
         "ChargeClass": "Correction" if row.kind is ChargeKind.CORRECTION else "",
-        "ChargeDescription": _description(row, charge),
+        "ChargeDescription": description.strip(),
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": names.provider,
         "PricingCategory": "" if row.kind is ChargeKind.CORRECTION else "Dynamic" if row.spot else "Standard",
@@ -200,13 +204,6 @@ def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
         "SkuMeter": f"{charge.noun} {charge.unit.lower()}",
         "SkuPriceDetails": json.dumps(details, sort_keys=True) if charge is _MACHINE else "",
     }
-
-
-def _description(row: LedgerRow, charge: _ChargeType) -> str:
-    how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
-    verb = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for"}.get(row.kind, "")
-    to = f" to {row.target}" if row.target else ""
-    return f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})".strip()
 
 
 def _ratio(amount: int, divisor: int) -> str:

@@ -126,11 +126,6 @@ class Canvas:
             class_="narrow" if self.is_narrow else "wide",
         )
 
-    def stretched(self, title: str, *children: Html) -> Html:
-        """An SVG element without text that fills the available width."""
-        box, ratio = f"0 0 {self.width} {self.height}", "none"
-        return el("svg", *children, viewBox=box, preserveAspectRatio=ratio, role="img", aria_label=title, class_="bar")
-
 
 def nice(most: float, count: int = 4) -> list[float]:
     """Round tick values from 0 up to at least `most`: 0, 0.5, 1, 1.5."""
@@ -223,15 +218,6 @@ def series_class(number: int) -> str:
     return f"s{min(number, SERIES - 1)}"
 
 
-def legend(names: Sequence[tuple[str, str]]) -> Html:
-    """An HTML list of colors: pairs of a class and a name."""
-    items = []
-    for class_, name in names:
-        color = el("rect", width=10, height=10, rx=2, class_=class_)
-        items.append(el("li", el("svg", color, class_="key", viewBox="0 0 10 10", aria_hidden="true"), name))
-    return el("ul", *items, class_="legend")
-
-
 _DOCUMENT = """<!doctype html>
 <html lang="en">
 <head>
@@ -313,10 +299,14 @@ def for_both_widths(draw: Callable[[Canvas], Html], height: int = 280, top: int 
 
 
 def figure(picture: Html, keys: Sequence[tuple[str, str]] = (), figures: Html | None = None) -> Html:
-    """A chart with its legend, and its figures as a table that can be opened."""
-    parts = [legend(keys)] if keys else []
+    """A chart with its legend, pairs of a color class and a name, and its figures as a table that can be opened."""
+    items = list[Html]()
+    for class_, name in keys:
+        color = el("rect", width=10, height=10, rx=2, class_=class_)
+        items.append(el("li", el("svg", color, class_="key", viewBox="0 0 10 10", aria_hidden="true"), name))
+    legend = [el("ul", *items, class_="legend")] if items else []
     details = [el("details", el("summary", "Figures"), figures)] if figures else []
-    return el("figure", *parts, picture, *details)
+    return el("figure", *legend, picture, *details)
 
 
 def section(title: str, *children: Html, is_long: bool = False) -> Html:
@@ -334,6 +324,20 @@ def tiles_of(tiles: Sequence[tuple[str, str, str]]) -> Html:
         ),
         class_="tiles",
     )
+
+
+def versus(amounts: Sequence[tuple[str, float, str, str]]) -> Html:
+    """Amounts as bars below each other: the name of each, its value, how it is written, and its color class."""
+    most = max((value for _, value, _, _ in amounts), default=0) or 1
+    parts = list[Html]()
+    for name, value, written, class_ in amounts:
+        bar = el("rect", width=f"{max(100 * value / most, 0.4):.2f}%", height=14, rx=3, class_=class_)
+        parts += [
+            el("dt", name),
+            el("dd", el("svg", bar, aria_hidden="true")),
+            el("dd", written, class_="amount"),
+        ]
+    return el("dl", *parts, class_="versus")
 
 
 def paragraph(text: str, class_: str | None = None) -> Html:

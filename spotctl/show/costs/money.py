@@ -57,27 +57,27 @@ def markets_of(report: Report) -> tuple[MarketCost, ...]:
     # A part of a run may have an eviction without a row.
     by_market |= {market: [] for market in evictions if market not in by_market}
     order = sorted(by_market, key=lambda market: (-sum(row.amount for row in by_market[market]), market))
-    return tuple(_market(market, by_market[market], i, len(order), evictions[market]) for i, market in enumerate(order))
-
-
-def _market(market: Market, rows: Sequence[LedgerRow], rank: int, count: int, evictions: int) -> MarketCost:
-    charged = [row for row in rows if row.kind is ChargeKind.COMPUTE]
-    micros = sum(row.end - row.begin for row in charged)
-    paid_gross = sum(row.amount for row in charged)
-    seconds = sum(row.amount // row.price for row in charged if row.price)
-    shares_color = rank >= SERIES - 1 and count > SERIES
-    return MarketCost(
-        market,
-        series_class(rank),
-        OTHERS if shares_color else str(market),
-        sum(row.amount for row in rows),
-        -sum(row.amount for row in rows if row.kind is ChargeKind.REFUND),
-        sum(row.on_demand for row in rows),
-        micros,
-        None if not seconds else paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR,
-        next((row.listed / 1e9 for row in charged if row.listed), None),
-        evictions,
-    )
+    costs = list[MarketCost]()
+    for rank, market in enumerate(order):
+        rows = by_market[market]
+        charged = [row for row in rows if row.kind is ChargeKind.COMPUTE]
+        paid_gross = sum(row.amount for row in charged)
+        seconds = sum(row.amount // row.price for row in charged if row.price)
+        shares_color = rank >= SERIES - 1 and len(order) > SERIES
+        cost = MarketCost(
+            market=market,
+            class_=series_class(rank),
+            name=OTHERS if shares_color else str(market),
+            paid=sum(row.amount for row in rows),
+            refunded=-sum(row.amount for row in rows if row.kind is ChargeKind.REFUND),
+            on_demand=sum(row.on_demand for row in rows),
+            machine_micros=sum(row.end - row.begin for row in charged),
+            price=None if not seconds else paid_gross / seconds * 3600 / NANO_SECONDS_PER_DOLLAR,
+            listed=next((row.listed / 1e9 for row in charged if row.listed), None),
+            evictions=evictions[market],
+        )
+        costs.append(cost)
+    return tuple(costs)
 
 
 def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], str]:

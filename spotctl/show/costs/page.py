@@ -22,6 +22,7 @@ from spotctl.show.costs.markup import (
     section,
     table,
     tiles_of,
+    versus,
 )
 from spotctl.show.costs.money import MarketCost, bars_of, cumulative_of, markets_of, parts_of
 from spotctl.show.costs.page_runs import machines_section, plan_section, prices_section, runs_section, trend_section
@@ -70,7 +71,14 @@ def html(report: Report, *above: Html) -> str:
             trend_section(report),
             runs_section(report),
         ]
-    main = el("main", *above, _head(report), *sections, _foot(report))
+    terms = [part for name, meaning in _TERMS for part in (el("dt", name), el("dd", meaning))]
+    sections.append(section("Terms", el("dl", *terms, class_="terms")))
+    settled = sum(row.settled for row in report.rows)
+    generated = (
+        f"Generated on {fmt.minute(report.made_at)} from {len(report.rows):,} ledger rows, {settled:,} of them settled."
+        " Amounts are summed exactly and rounded only for display."
+    )
+    main = el("main", *above, _head(report), *sections, el("footer", paragraph(generated)))
     return document(f"Cost of {fmt.subject(report)}, {_period(report)}", main)
 
 
@@ -91,7 +99,8 @@ def _head(report: Report) -> Html:
         _verdict(report, digits),
     ]
     if whole.on_demand > 0 and not whole.is_least:
-        parts.append(_comparison(report, digits))
+        amounts = ((fmt.paid(report).capitalize(), whole.total, "paid"), ("On demand", whole.on_demand, "od"))
+        parts.append(versus([(name, amount, fmt.money(amount, digits), class_) for name, amount, class_ in amounts]))
     parts += [paragraph(f"{remark[0].upper()}{remark[1:]}.", "notice") for remark in fmt.doubts(report)]
     if report.is_replayed:
         replayed = (
@@ -126,18 +135,6 @@ def _verdict(report: Report, digits: int) -> Html:
     return paragraph(text, "verdict")
 
 
-def _comparison(report: Report, digits: int) -> Html:
-    whole = report.whole
-    most = max(whole.total, whole.on_demand, 1)
-    parts = []
-    bars = ((fmt.paid(report).capitalize(), whole.total, "paid"), ("On demand", whole.on_demand, "od"))
-    for name, amount, class_ in bars:
-        width = f"{max(100 * amount / most, 0.4):.2f}%"
-        bar = el("svg", el("rect", width=width, height=14, rx=3, class_=class_), aria_hidden="true")
-        parts += [el("dt", name), el("dd", bar), el("dd", fmt.money(amount, digits), class_="amount")]
-    return el("dl", *parts, class_="versus")
-
-
 def _tiles(report: Report) -> Html:
     whole, digits = report.whole, fmt.digits_of(report)
     least, hours = bound_of(is_least=whole.is_least, is_most=False), whole.machine_micros / HOUR
@@ -146,29 +143,22 @@ def _tiles(report: Report) -> Html:
     tiles = [
         ("Machine-hours", f"{least}{fmt.hours(whole.machine_micros)}", hourly),
         ("Evictions", f"{least}{fmt.whole_number(whole.evictions)}", rate),
-        *(_tile_of_step(report, name) for name in ("start-up", "redone work", "waiting")),
-        ("Refunded", fmt.money(whole.free, digits), "charged and refunded"),
     ]
+    # The steps from on demand to paid that evictions cause.
+    for name in ("start-up", "redone work", "waiting"):
+        cost, share = -dict(whole.steps)[name], ""
+        if whole.total > 0:
+            of_total = cost / whole.total
+            share = "under 0.1% of the total" if 0 < of_total < 0.0005 else f"{of_total:.1%} of the total"
+        tiles.append((name.capitalize(), fmt.money(cost, digits), share))
+    tiles.append(("Refunded", fmt.money(whole.free, digits), "charged and refunded"))
     if whole.usd_per_work is not None:
         units = f"{fmt.whole_number(whole.work)} clocks in total"
         tiles.append(("Per clock", fmt.per_work(whole.usd_per_work), units))
     if whole.sent is not None and whole.received is not None:
-        tiles.append(
-            (
-                "Traffic sent",
-                fmt.gigabytes(whole.sent),
-                f"{fmt.gigabytes(whole.received)} received{fmt.counted_in(whole)}",
-            )
-        )
+        received = f"{fmt.gigabytes(whole.received)} received{fmt.counted_in(whole)}"
+        tiles.append(("Traffic sent", fmt.gigabytes(whole.sent), received))
     return tiles_of(tiles)
-
-
-def _tile_of_step(report: Report, name: str) -> tuple[str, str, str]:
-    """The tile of a step from on demand to paid, with the amount of that step."""
-    cost, whole, share = -dict(report.whole.steps)[name], report.whole.total, ""
-    if whole > 0:
-        share = "under 0.1% of the total" if 0 < cost / whole < 0.0005 else f"{cost / whole:.1%} of the total"
-    return name.capitalize(), fmt.money(cost, fmt.digits_of(report)), share
 
 
 def _uses(report: Report) -> Html:
@@ -268,13 +258,3 @@ def _groups(report: Report) -> Html:
     parts = [paragraph(f"{remark[0].upper()}{remark[1:]}.", "lead")] if (remark := fmt.clock(report)) else []
     title = f"By {' and '.join(by.value for by in report.by)}"
     return section(title, *parts, table(heads, rows), is_long=len(rows) > _MANY_ROWS)
-
-
-def _foot(report: Report) -> Html:
-    terms = [part for name, meaning in _TERMS for part in (el("dt", name), el("dd", meaning))]
-    settled = sum(row.settled for row in report.rows)
-    generated = (
-        f"Generated on {fmt.minute(report.made_at)} from {len(report.rows):,} ledger rows, {settled:,} of them settled."
-        " Amounts are summed exactly and rounded only for display."
-    )
-    return fragment(section("Terms", el("dl", *terms, class_="terms")), el("footer", paragraph(generated)))

@@ -10,7 +10,7 @@ from spotctl.log.ledger.account import Eviction, RunTimeline
 from spotctl.log.outcomes import DONE
 from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
-from spotctl.show.costs.charts import Dot, EvictionMark, Layer, StageBand, dot_chart, footprint, prices, unbroken
+from spotctl.show.costs.charts import Dot, EvictionMark, Layer, dot_chart, footprint, prices, unbroken
 from spotctl.show.costs.columns import HTML_RUNS, texts
 from spotctl.show.costs.cost import Report, RunCost, usd
 from spotctl.show.costs.markup import (
@@ -66,43 +66,31 @@ def machines_section(report: Report) -> Html:
 
 
 def _footprint(run: RunTimeline) -> Html:
-    marks, layers, stages = _marks(run.evictions), _layers(run), _stages(run)
-    counts = _counts(run)
-    most = max(map(sum, counts))
-    title = f"Machines of {run.run} over time: at most {most}, {len(run.evictions)} evicted"
+    # Reserved machines have a layer only in a run that had some.
+    used = 4 if any(mix.reserved for mix in run.mixes) else 3
+    counts = [(mix.reliable, mix.on_demand, mix.spot, mix.reserved)[:used] for mix in run.mixes]
+    points = [(mix.at, held) for mix, held in zip(run.mixes, counts, strict=True)]
+    if run.until > points[-1][0]:
+        points.append((run.until, points[-1][1]))
+    layers = [
+        Layer(class_, name, tuple((at, float(held[i])) for at, held in points))
+        for i, (class_, name) in enumerate(_LAYERS[:used])
+    ]
+    ends = [*(later for later, _ in run.stages[1:]), *(max(run.until, at) for at, _ in run.stages[-1:])]
+    stages = [(at, end, min(max(number, 1), 3)) for (at, number), end in zip(run.stages, ends, strict=True)]
+    marks = _marks(run.evictions)
+
+    title = f"Machines of {run.run} over time: at most {max(map(sum, counts))}, {len(run.evictions)} evicted"
     picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52)
     keys = [(layer.class_, layer.name) for layer in layers if any(value for _, value in layer.points)]
     rows = [(moment(mix.at), *map(str, held)) for mix, held in zip(run.mixes, counts, strict=True)]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
-    heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[: len(layers)]]
+    heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[:used]]
     return fragment(_run_heading(run), figure(picture, keys, table(heads, rows)))
 
 
 def _run_heading(run: RunTimeline) -> Html:
     return subheading(run.run, f"started {fmt.minute(run.wall_began)}, {fmt.outcome(run)}")
-
-
-def _counts(run: RunTimeline) -> list[tuple[int, ...]]:
-    """The machines of each layer after each change; reserved ones only in a run that had some."""
-    used = 4 if any(mix.reserved for mix in run.mixes) else 3
-    return [(mix.reliable, mix.on_demand, mix.spot, mix.reserved)[:used] for mix in run.mixes]
-
-
-def _layers(run: RunTimeline) -> list[Layer]:
-    points = [(mix.at, held) for mix, held in zip(run.mixes, _counts(run), strict=True)]
-    if run.until > points[-1][0]:
-        points.append((run.until, points[-1][1]))
-    return [
-        Layer(class_, name, tuple((at, float(counts[i])) for at, counts in points))
-        for i, (class_, name) in enumerate(_LAYERS[: len(points[0][1])])
-    ]
-
-
-def _stages(run: RunTimeline) -> list[StageBand]:
-    if not run.stages:
-        return []
-    ends = [*(later for later, _ in run.stages[1:]), max(run.until, run.stages[-1][0])]
-    return [(at, end, min(max(number, 1), 3)) for (at, number), end in zip(run.stages, ends, strict=True)]
 
 
 def _marks(evictions: Sequence[Eviction]) -> list[EvictionMark]:
@@ -245,37 +233,33 @@ def trend_section(report: Report) -> Html:
 def _trend(report: Report, job: str) -> Html:
     known = [cost for cost in report.history if not cost.figures.is_least]
     runs = [cost for cost in known if cost.timeline.job == job][-MAX_TREND:]
-    by_work = all(cost.figures.usd_per_work is not None for cost in runs)
-    ended = [cost for cost in runs if not cost.timeline.is_running]
+    per_work = [cost.figures.usd_per_work for cost in runs]
+    by_work = None not in per_work
+    values = [value or 0.0 for value in per_work] if by_work else [usd(cost.figures.total) for cost in runs]
+    ended = [value for value, cost in zip(values, runs, strict=True) if not cost.timeline.is_running]
     if len(runs) < 2 or not ended[:-1]:
         return Html()
-    usual = median(_trend_value(cost, by_work=by_work) for cost in ended[:-1])
+
+    usual = median(ended[:-1])
     reported = {run.run for run in report.runs}
     dots = list[Dot]()
-    for cost in runs:
-        run, value, label = cost.timeline, _trend_value(cost, by_work=by_work), fmt.short_day(cost.timeline.wall_began)
+    for cost, value in zip(runs, values, strict=True):
+        run, label = cost.timeline, fmt.short_day(cost.timeline.wall_began)
         tooltip = f"{run.run}, {label}: {fmt.per_work(value) if by_work else usd_text(value, 4)}"
         dots.append(Dot(label, tooltip, value, run.run in reported, run.is_running))
     unit = "dollars per clock" if by_work else "dollars per run"
     alt = f"{job}: {unit} of {len(runs)} runs"
     picture = for_both_widths(lambda canvas: dot_chart(canvas, alt, dots, usual), 240)
-    last = _trend_value(ended[-1], by_work=by_work)
-    text = _trend_text(last, usual, len(ended) - 1)
-    return fragment(subheading(job, unit), paragraph(text), figure(picture))
 
-
-def _trend_value(run_cost: RunCost, *, by_work: bool) -> float:
-    return (run_cost.figures.usd_per_work or 0.0) if by_work else usd(run_cost.figures.total)
-
-
-def _trend_text(last: float, usual: float, before: int) -> str:
+    before = len(ended) - 1
     reference = "the run before it" if before == 1 else f"the median of the {before} runs before it"
+    change = ended[-1] / usual - 1 if usual else 0.0
+    text = f"cost {abs(change):.0%} {'more' if change > 0 else 'less'} than {reference}"
     if not usual:
-        return f"The latest completed run is compared with {reference}, which cost nothing."
-    change = last / usual - 1
-    if abs(change) < 0.005:
-        return f"The latest completed run cost as much as {reference}."
-    return f"The latest completed run cost {abs(change):.0%} {'more' if change > 0 else 'less'} than {reference}."
+        text = f"is compared with {reference}, which cost nothing"
+    elif abs(change) < 0.005:
+        text = f"cost as much as {reference}"
+    return fragment(subheading(job, unit), paragraph(f"The latest completed run {text}."), figure(picture))
 
 
 # -- all runs ----------------------------------------------------------------------------------------------------------

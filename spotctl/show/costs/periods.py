@@ -109,23 +109,19 @@ def by_day(rows: Iterable[LedgerRow], zone: tzinfo) -> Iterator[LedgerRow]:
     every = list(rows)
     if not every:
         return
-    midnights = _midnights(min(row.begin for row in every), max(row.end for row in every), zone)
+
+    # A day that skips its midnight begins at the skip. Days are added by wall clocks, so one may have 23 or 25 hours.
+    today, end = local(min(row.begin for row in every), zone), max(row.end for row in every)
+    day = datetime(today.year, today.month, today.day, tzinfo=zone)
+    midnights = list[int]()
+    while not midnights or midnights[-1] < end:
+        day += timedelta(days=1)
+        midnights.append(to_micros(day))
+
     for row in every:
         first, after = bisect_right(midnights, row.begin), bisect_right(midnights, row.end - 1)
         ends = [row.begin, *midnights[first:after], row.end]
         yield from [row] if first >= after else (cut(row, *part) for part in pairwise(ends))
-
-
-def _midnights(begin: int, end: int, zone: tzinfo) -> list[int]:
-    """The beginnings of the days after `begin`, up to `end`. A day that skips its midnight begins at the skip."""
-    today = local(begin, zone)
-    # The difference of wall clocks, so that a day may have 23 or 25 hours.
-    day = datetime(today.year, today.month, today.day, tzinfo=zone)
-    midnights: list[int] = []
-    while not midnights or midnights[-1] < end:
-        day += timedelta(days=1)
-        midnights.append(to_micros(day))
-    return midnights
 
 
 LEARNING_DAYS = 28

@@ -29,7 +29,7 @@ from spotctl.show.costs.columns import (
     texts,
     whole_number,
 )
-from spotctl.show.costs.cost import Group, Report, UnitTrend, trends_of
+from spotctl.show.costs.cost import Group, Report, trends_of
 from spotctl.show.costs.periods import By, Grouping, Month
 from spotctl.show.phrases import bound_of
 
@@ -113,7 +113,17 @@ def terminal_report(report: Report, width: int) -> Lines:
     if not report.runs:
         return Lines(*map(Text, filter(None, (span_of(report), left_out(report)))))
     names = _names(report, width)
-    columns = _fitting(report, width - names.width)
+
+    # The columns that fit next to the names, the most important first.
+    room = width - names.width - (len(RUNNING_MARK) if report.whole.running else 0)
+    fitting = set[str]()
+    for rank, column in enumerate(TERMINAL_PRIORITY):
+        room -= _width_of(report, column)
+        if rank >= _ALWAYS_SHOWN and room < 0:
+            break
+        fitting.add(column.name)
+    columns = [column for column in TERMINAL if column.name in fitting]
+
     lines: list[RenderableType] = [
         Text(headline(report), style="bold"),
         Text(span_of(report), style="dim"),
@@ -153,18 +163,6 @@ def _names(report: Report, width: int) -> NameColumns:
     return nested(report.by, report.groups).within(width - mark - sum(important[:_ALWAYS_SHOWN]))
 
 
-def _fitting(report: Report, room: int) -> list[FigureColumn]:
-    """The columns that fit, the most important first."""
-    room -= len(RUNNING_MARK) if report.whole.running else 0
-    fitting = set[str]()
-    for rank, column in enumerate(TERMINAL_PRIORITY):
-        room -= _width_of(report, column)
-        if rank >= _ALWAYS_SHOWN and room < 0:
-            break
-        fitting.add(column.name)
-    return [column for column in TERMINAL if column.name in fitting]
-
-
 def _width_of(report: Report, column: FigureColumn) -> int:
     """The width of a column, with the gap in front of it."""
     digits = digits_of(report)
@@ -173,19 +171,30 @@ def _width_of(report: Report, column: FigureColumn) -> int:
 
 
 def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
-    whole = report.whole
+    """Remarks on the figures: what they leave out, why they are as they are, and what they may become."""
+    whole, digits = report.whole, digits_of(report)
     notes = [note for note in (*doubts(report), left_out(report), clock(report)) if note]
     if whole.on_demand and not whole.is_least:
-        digits = digits_of(report)
         steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
         notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
-    notes += map(_trend, trends_of(report))
+    for trend in trends_of(report):
+        change = "" if trend.change_pct is None else f" ({trend.change_pct:+.0f}%)"
+        latest = f"the latest {trend.runs} successful runs" if trend.runs > 1 else "the latest successful run"
+        before = f"the {trend.runs} before them" if trend.runs > 1 else "the one before it"
+        costs = f"{per_work(trend.latest_usd)} per {trend.unit} in {latest}, {per_work(trend.before_usd)} in {before}"
+        notes.append(f"{trend.job}: {costs}{change}")
     if not report.is_replayed:
-        notes += (_month(month, digits_of(report)) for month in (report.month, *report.months_of_tags))
+        notes += (_month(month, digits) for month in (report.month, *report.months_of_tags))
     if whole.running:
-        notes.append(f"* still running: {money(whole.unsettled, digits_of(report))} of it may change")
+        notes.append(f"* still running: {money(whole.unsettled, digits)} of it may change")
     if not report.is_replayed and not all(run.on_ray for run in report.runs):
-        notes.append(_traffic(report))
+        # Which traffic is priced, and what the machines' interfaces counted in all.
+        traffic = "traffic: moves of checkpoints between regions"
+        if whole.sent is None or whole.received is None:
+            notes.append(f"{traffic}; what else machines send is not measured")
+        else:
+            moved = f"machines sent {gigabytes(whole.sent)} and received {gigabytes(whole.received)}"
+            notes.append(f"{traffic} are priced; in all, {moved}{counted_in(whole)}")
     if whole.work is not None and whole.usd_per_work is not None:
         notes.append(f"{whole_number(whole.work)} clocks at {per_work(whole.usd_per_work)} each")
     elif on_ray := sorted({run.job for run in report.runs if run.on_ray}):
@@ -193,24 +202,6 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     elif whole.work is None and COLUMNS["work"] in columns:
         notes.append("clocks are not added up over different jobs, and commands have none")
     return notes
-
-
-def _traffic(report: Report) -> str:
-    """Which traffic is priced, and what the machines' interfaces counted in all."""
-    priced = "traffic: moves of checkpoints between regions"
-    whole = report.whole
-    if whole.sent is None or whole.received is None:
-        return f"{priced}; what else machines send is not measured"
-    moved = f"machines sent {gigabytes(whole.sent)} and received {gigabytes(whole.received)}"
-    return f"{priced} are priced; in all, {moved}{counted_in(whole)}"
-
-
-def _trend(trend: UnitTrend) -> str:
-    change = "" if trend.change_pct is None else f" ({trend.change_pct:+.0f}%)"
-    latest = f"the latest {trend.runs} successful runs" if trend.runs > 1 else "the latest successful run"
-    before = f"the {trend.runs} before them" if trend.runs > 1 else "the one before it"
-    costs = f"{per_work(trend.latest_usd)} per {trend.unit} in {latest}, {per_work(trend.before_usd)} in {before}"
-    return f"{trend.job}: {costs}{change}"
 
 
 def _month(month: Month, digits: int) -> str:

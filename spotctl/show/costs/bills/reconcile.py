@@ -88,8 +88,19 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
     lines_of, others = _own_lines(usage, run_of, has_tags=bill.has_tags)
     rows_of: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in compared:
-        rows_of[_name_of(row)].append(row)
-    unmeasured = {name: more for name in lines_of if (more := _unmeasured(rows_of[name], lines_of[name])) > 0}
+        if row.kind is ChargeKind.EGRESS:
+            name = _traffic(row.run)
+        else:
+            name = _other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()
+        rows_of[name].append(row)
+
+    # What a bill charges for traffic beyond the ledger's; doubled lines are differences of their own.
+    unmeasured = dict[str, int]()
+    for name, lines in lines_of.items():
+        once, _ = _without_duplicates([line for line in lines if line.is_traffic and line.currency == DOLLARS])
+        beyond = sum(line.nanos for line in once) - sum(row.amount for row in rows_of[name])
+        if once and beyond > 0:
+            unmeasured[name] = beyond
     parts = [
         _Part(name, rows_of[name], lines_of.get(name, ()), inf if name in unmeasured else tolerance)
         for name in sorted({*rows_of, *lines_of})
@@ -156,24 +167,12 @@ def _own_lines(
     return own, others
 
 
-def _name_of(row: LedgerRow) -> str:
-    if row.kind is ChargeKind.EGRESS:
-        return _traffic(row.run)
-    return _other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()
-
-
 def _other_charges(run: str) -> str:
     return f"other charges of {run}"
 
 
 def _traffic(run: str) -> str:
     return f"traffic of {run}"
-
-
-def _unmeasured(rows: Sequence[LedgerRow], lines: Sequence[BillLine]) -> int:
-    """The amount that a bill charges for traffic beyond the ledger's; doubled lines are differences of their own."""
-    once, _ = _without_duplicates([line for line in lines if line.is_traffic and line.currency == DOLLARS])
-    return sum(line.nanos for line in once) - sum(row.amount for row in rows) if once else 0
 
 
 class _Part:
@@ -250,7 +249,11 @@ def _locate(name: str, ledger: LedgerTime, lines: Sequence[BillLine], tolerance:
     unbilled = [
         (interval, amount) for interval in minus(covered, billed) if abs(amount := ledger.between(*interval)) > MICRO
     ]
-    unknown = [line for line in lines if not _overlaps(covered, line) and abs(line.nanos) > MICRO]
+    unknown = [
+        line
+        for line in lines
+        if not any(begin < line.end and line.begin < end for begin, end in covered) and abs(line.nanos) > MICRO
+    ]
     for (begin, end), amount in unbilled:
         yield BillDifference(DifferenceKind.MISSING_IN_BILL, name, begin, end, ledger=amount)
     for line in unknown:
@@ -270,7 +273,3 @@ def _is_off(ledger: LedgerTime, lines: Sequence[BillLine], line: BillLine, toler
     together = [other for other in lines if (other.begin, other.end) == (line.begin, line.end)]
     amount = ledger.between(line.begin, line.end)
     return not _is_close(amount, sum(other.nanos for other in together), len(together), tolerance)
-
-
-def _overlaps(intervals: Sequence[TimeSpanUs], line: BillLine) -> bool:
-    return any(begin < line.end and line.begin < end for begin, end in intervals)

@@ -228,23 +228,22 @@ AGREEMENT: tuple[Column[Agreement], ...] = (
 
 def headline(agreement: Agreement) -> str:
     """How much of the ledger could be compared, how much of that agreed, and what the rest is."""
+    share, whole = _percent(agreement.compared), agreement.ledger + agreement.not_compared
+    if share is None:
+        compared = "the ledger has no costs in this bill's period"
+    elif agreement.not_compared:
+        compared = f"compared {share:g}% of the ledger ({_dollars(agreement.ledger)} of {_dollars(whole)})"
+    else:
+        compared = f"compared all {_dollars(whole)} of the ledger"
+
     agreed = percent_of(agreement)
-    text = f"{_compared(agreement)}: {'nothing to compare' if agreed is None else f'{agreed:g}% agreed'}"
+    text = f"{compared}: {'nothing to compare' if agreed is None else f'{agreed:g}% agreed'}"
     rest = [f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount]
     if foreign := sum(difference.kind is DifferenceKind.OTHER_CURRENCY for difference in agreement.differences):
         rest.append(f"{counted(foreign, 'line')} in another currency without a rate")
     text = f"{text}, the rest is {', '.join(rest)}" if rest else text
     more = f"; {_dollars(agreement.unmeasured)} of traffic in the bill was not compared"
     return f"{text}{more}" if agreement.unmeasured else text
-
-
-def _compared(agreement: Agreement) -> str:
-    share, whole = _percent(agreement.compared), agreement.ledger + agreement.not_compared
-    if share is None:
-        return "the ledger has no costs in this bill's period"
-    if not agreement.not_compared:
-        return f"compared all {_dollars(whole)} of the ledger"
-    return f"compared {share:g}% of the ledger ({_dollars(agreement.ledger)} of {_dollars(whole)})"
 
 
 def as_lines(agreement: Agreement, path: str) -> Iterator[str]:
@@ -296,22 +295,23 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
 
 
 def _line(difference: BillDifference) -> str:
+    """A difference: its kind, resource, period and amounts, and where it is in the bill."""
+    ledger, bill = difference.ledger, difference.bill
+    if difference.kind is DifferenceKind.DIFFERS and ledger is not None and bill is not None:
+        amounts = f"ledger {_dollars(ledger)}, bill {_dollars(bill)}, difference {_dollars(bill - ledger)}"
+    else:
+        amount = ledger if bill is None else bill
+        assert amount is not None, "a difference has an amount"
+        in_dollars = difference.currency == DOLLARS
+        amounts = _dollars(amount) if in_dollars else f"{usd(amount):.6f} {difference.currency}"
+
     period = f"{moment(difference.begin)} to {moment(difference.end)}"
-    text = f"{difference.kind.value:<21} {difference.resource}  {period}  {_amounts(difference)}"
+    text = f"{difference.kind.value:<21} {difference.resource}  {period}  {amounts}"
     if not difference.where:
         return text
     first, more = difference.where[:MAX_PLACES], len(difference.where) - MAX_PLACES
     places = ", ".join(first) + (f" and {more} more" if more > 0 else "")
     return f"{text}  ({places})"
-
-
-def _amounts(difference: BillDifference) -> str:
-    ledger, bill = difference.ledger, difference.bill
-    if difference.kind is DifferenceKind.DIFFERS and ledger is not None and bill is not None:
-        return f"ledger {_dollars(ledger)}, bill {_dollars(bill)}, difference {_dollars(bill - ledger)}"
-    amount = ledger if bill is None else bill
-    assert amount is not None, "a difference has an amount"
-    return _dollars(amount) if difference.currency == DOLLARS else f"{usd(amount):.6f} {difference.currency}"
 
 
 def _dollars(amount: int) -> str:

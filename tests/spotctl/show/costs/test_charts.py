@@ -189,7 +189,7 @@ def test_text_is_escaped_everywhere() -> None:
         markup.subheading(text, text),
         markup.section(text),
         markup.table([markup.ColumnHead(text)], [[text]], [text], caption=text),
-        markup.legend([("s0", text)]),
+        markup.figure(Html(), [("s0", text)]),
         markup.text(0, 0, text),
         markup.titled(Html(), text),
         CANVAS.drawing('"<b>"'),
