@@ -113,7 +113,15 @@ def metrics_text(runs: Sequence[RunView], seconds: float, night: NightFigures | 
     """The metrics of some runs, as they were at `seconds` since 1970 on this computer's clock."""
     samples = [sample for view in runs for sample in _samples(view)]
     if night is not None:
-        samples += _of_night(night)
+        figures = (
+            (_NIGHT_RUNNING, int(night.running)),
+            (_NIGHT_DONE, None if night.done is None else int(night.done)),
+            (_NIGHT_COST, night.cost_usd),
+            (_NIGHT_END, night.end),
+            (_NIGHT_SUCCESS, night.success),
+        )
+        for metric, value in figures:
+            samples += _known(metric, (("job", night.job),), value)
     lines = list[str]()
     for metric in _METRICS:
         # The format wants the samples of one metric together, also those of several runs.
@@ -127,12 +135,9 @@ def _lines(metric: _Metric, samples: Sequence[tuple[Labels, float]]) -> Iterator
     yield f"# HELP {metric.name} {metric.meaning}"
     yield f"# TYPE {metric.name} {metric.kind}"
     for labels, value in samples:
-        shown = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels)
+        escaped = ((name, text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for name, text in labels)
+        shown = ",".join(f'{name}="{text}"' for name, text in escaped)
         yield f"{metric.name}{f'{{{shown}}}' if shown else ''} {value}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _samples(view: RunView) -> Iterator[tuple[_Metric, Labels, float]]:
@@ -162,15 +167,6 @@ def _samples(view: RunView) -> Iterator[tuple[_Metric, Labels, float]]:
     elif view.expected_end is not None:
         yield _END, run, max(view.expected_end - view.now, 0) / SECOND
     yield _RUNNING, run, int(view.ended is None)
-
-
-def _of_night(night: NightFigures) -> Iterator[tuple[_Metric, Labels, float]]:
-    job = (("job", night.job),)
-    yield _NIGHT_RUNNING, job, int(night.running)
-    yield from _known(_NIGHT_DONE, job, None if night.done is None else int(night.done))
-    yield from _known(_NIGHT_COST, job, night.cost_usd)
-    yield from _known(_NIGHT_END, job, night.end)
-    yield from _known(_NIGHT_SUCCESS, job, night.success)
 
 
 def _known(metric: _Metric, labels: Labels, value: float | None) -> Iterable[tuple[_Metric, Labels, float]]:

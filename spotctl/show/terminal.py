@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -112,7 +112,14 @@ def one_market(
 ) -> Group:
     """One market in detail, with its machine, published interruptions, and its history as a sparkline."""
     machine, figures = about
-    rows = [("machine", _machine(machine))] if machine else []
+    rows = list[tuple[str, str]]()
+    if machine is not None:
+        gpus = f", {machine.accelerators} x {machine.accelerator}" if machine.accelerators else ""
+        processors = "" if machine.traits.architecture is None else f", {machine.traits.architecture}"
+        burst = f", burstable: {machine.steady_vcpus:g} vCPUs all the time" if machine.is_burstable else ""
+        source = "" if machine.as_of is None else f"; shipped list as of {format_time(machine.as_of)[:10]}"
+        size = f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB"
+        rows.append(("machine", f"{size}{gpus}{processors}{burst}{source}"))
     rows += [
         ("price now", f"${format_usd(summary.price_now)}/h, {age(summary.age_seconds(now))} ago"),
         (
@@ -144,14 +151,6 @@ def correction(made: PriceCorrection) -> str:
     """A correction of a stored price in one line."""
     right = "withdrawn" if made.price is None else f"corrected to ${format_usd(made.price)}/h"
     return f"{made.market}, {format_time(made.time)}: {right} on {format_time(made.made)[:10]} ({made.reason})"
-
-
-def _machine(machine: InstanceType) -> str:
-    gpus = f", {machine.accelerators} x {machine.accelerator}" if machine.accelerators else ""
-    processors = "" if machine.traits.architecture is None else f", {machine.traits.architecture}"
-    burst = f", burstable: {machine.steady_vcpus:g} vCPUs all the time" if machine.is_burstable else ""
-    source = "" if machine.as_of is None else f"; shipped list as of {format_time(machine.as_of)[:10]}"
-    return f"{counted(machine.vcpus, 'vCPU')}, {machine.memory_gib:g} GiB{gpus}{processors}{burst}{source}"
 
 
 def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
@@ -255,22 +254,20 @@ def rows(answer: QueryResult, width: int) -> RenderableType:
     return table
 
 
-def _tiers(tiers: Sequence[tuple[float, float]]) -> Iterator[str]:
-    """`free up to 100 GB`, `$0.09/GB above 100 GB`."""
-    for (above, each), (end, _) in zip(tiers, (*tiers[1:], (inf, 0)), strict=True):
-        if not each and above == 0:
-            yield "free" if end == inf else f"free up to {end:,g} GB"
-        else:
-            yield f"${each:g}/GB above {above:,g} GB" if above else f"${each:g}/GB"
-
-
 def egress(price: EgressPrice, gigabytes: float, usd: float) -> Table:
     """The cost of sending data, and the price list that it follows from."""
     certainty = ", approximate" if price.approximate else ""
+    # `free up to 100 GB`, `$0.09/GB above 100 GB`.
+    tiers = list[str]()
+    for (above, each), (end, _) in zip(price.tiers, (*price.tiers[1:], (inf, 0)), strict=True):
+        if not each and above == 0:
+            tiers.append("free" if end == inf else f"free up to {end:,g} GB")
+        else:
+            tiers.append(f"${each:g}/GB above {above:,g} GB" if above else f"${each:g}/GB")
     return pairs_table(
         [
             ("cost", f"{usd_text(usd)} for {gigabytes:,g} GB"),
-            ("list", ", ".join(_tiers(price.tiers))),
+            ("list", ", ".join(tiers)),
             ("source", f"{price.source}, {format_time(price.as_of)[:10]}{certainty}"),
         ]
     )

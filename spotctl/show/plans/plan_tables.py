@@ -27,7 +27,7 @@ from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
 from spotctl.planning.explain import TrainingMode, change_of_pace, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.forecast import forecast_of
-from spotctl.planning.values import SPECIFIED, CheckpointInterval, Choice, JobPlan
+from spotctl.planning.values import SPECIFIED, JobPlan
 from spotctl.show.columns import Column
 from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
 from spotctl.show.phrases import bids_text, chance, hours_text, slice_text
@@ -49,8 +49,8 @@ def plan_view(
     parts: list[RenderableType] = [heading, pairs_table(summary(plan))]
     if not explain:
         return Group(*parts, Text("spotctl plan --explain shows why", style="dim"), Text())
-    reasons = pairs_table([*_reasons(plan), *(("pace", _pace(plan, other)) for other in pace)])
-    parts += [Text(), _choices(plan, width), reasons, Text(), _betas(plan), Text(), _terms(plan)]
+    parts += [Text(), _choices(plan, width), pairs_table(_reasons(plan, pace))]
+    parts += [Text(), _betas(plan), Text(), _terms(plan)]
     parts += [*_ways(ways), *_one_type(plan), *_shares(plan)]
     if plan.decision.outlooks:
         parts += [Text(), zones_view(plan)]
@@ -60,44 +60,44 @@ def plan_view(
 
 
 def _choices(plan: JobPlan, width: int) -> Table:
+    """The machines that would be rented now, and the reliable ones."""
     wide = width >= _WIDE
     # A narrow terminal has no room for the label in every row.
     marked = not wide and all(choice.rent.offer.market.is_synthetic for choice in plan.cost.choice)
     name: Callable[[Market], Text | str] = str if marked else market_name
     market = "market (synthetic)" if marked else "market"
-    eviction = ["eviction/h", "95%"] if wide else ["eviction/h"]
     unit = plan.demand.unit if wide else plan.demand.unit.replace("hour", "h")
-    headings = ["machines", market, *(["price"] if wide else []), "bid", *eviction, f"$/{unit}"]
+    headings = ["machines", market, "price", "bid", "eviction/h", "95%", f"$/{unit}"]
     rows: list[list[TableCell]] = [
-        [f"{choice.rent.machines:,}", name(choice.rent.offer.market), *_cells(choice, wide)]
+        [
+            f"{choice.rent.machines:,}",
+            name(choice.rent.offer.market),
+            dollars(choice.price),
+            _bid(choice.rent),
+            chance(choice.beta.probability),
+            _interval(choice.beta),
+            f"{choice.usd_per_work:.4g}" if isfinite(choice.usd_per_work) else "no work",
+        ]
         for choice in plan.cost.choice
     ]
     reliable = plan.decider.reliable
     if reliable is not None:
-        price = dollars(reliable.offer.on_demand)
-        cells = [price, "on demand", "", "", "reliable"] if wide else ["on demand", "", "reliable"]
-        rows.append([f"{reliable.machines:,}", name(reliable.offer.market), *cells])
+        offer = reliable.offer
+        cells = [dollars(offer.on_demand), "on demand", "", "", "reliable"]
+        rows.append([f"{reliable.machines:,}", name(offer.market), *cells])
+
     # Where a cloud takes no bids, the column says little.
     without_bids = not any(markets_of(choice.rent.offer.market.cloud).takes_bids for choice in plan.cost.choice)
     ranked = [
         RankedColumn(heading, column, rank=int(heading == "bid" and without_bids))
-        for heading, column in zip(headings, map(list, zip(*rows, strict=True)), strict=True)
+        for heading, column in zip(headings, zip(*rows, strict=True), strict=True)
+        if wide or heading not in {"price", "95%"}
     ]
     kept = within(width, ranked)
     table = _table(*(column.heading for column in kept))
     for row in zip(*(column.cells for column in kept), strict=True):
         table.add_row(*row)
     return table
-
-
-def _cells(choice: Choice, wide: bool) -> Iterator[str]:
-    if wide:
-        yield dollars(choice.price)
-    yield _bid(choice.rent)
-    yield chance(choice.beta.probability)
-    if wide:
-        yield _interval(choice.beta)
-    yield f"{choice.usd_per_work:.4g}" if isfinite(choice.usd_per_work) else "no work"
 
 
 def _bid(rent: Rent) -> str:
@@ -113,14 +113,8 @@ def _interval(beta: Estimate) -> str:
     return f"{chance(beta.low)} to {chance(beta.high)}"
 
 
-def _pace(plan: JobPlan, other: JobPlan) -> str:
-    """`12% less for 3% more time with value_of_time: 0.2 USD/h`."""
-    changes = change_of_pace(plan, other)
-    cost, time = (f"{abs(change):.0%} {'less' if change < 0 else 'more'}" for change in changes)
-    return f"{cost} for {time} time with value_of_time: {other.demand.value_of_time_usd:g} USD/h"
-
-
-def _reasons(plan: JobPlan) -> Iterator[tuple[str, str]]:
+def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]]:
+    """The grounds of the plan; `pace` are the next points on the frontier of cost and time."""
     yield "basis", forecast_of(plan).basis
     if bids := bids_text(
         (choice.rent.offer.market.cloud, choice.rent.bid, choice.rent.offer.on_demand) for choice in plan.cost.choice
@@ -131,8 +125,13 @@ def _reasons(plan: JobPlan) -> Iterator[tuple[str, str]]:
     measured = ", ".join(dict.fromkeys(rate.source for rate in rates))
     is_known = all(rate.in_units for rate in rates)
     yield "speed", measured if is_known else "estimated from vCPUs (no measured throughput yet)"
-    if plan.decision.checkpoints is not None:
-        yield "checkpoints", _checkpoints(plan.decision.checkpoints)
+    interval = plan.decision.checkpoints
+    if interval is not None:
+        every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (interval.every, interval.cost))
+        life = f"an eviction every {hours_text(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
+        fixed = f"every {every}, set in the job file ({life})"
+        learned = f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once measured"
+        yield "checkpoints", fixed if interval.is_fixed else learned
     if plan.reliable_reason:
         yield "reliable", plan.reliable_reason
     yield "policy", plan.share.policy
@@ -141,6 +140,10 @@ def _reasons(plan: JobPlan) -> Iterator[tuple[str, str]]:
     automatic = " (automatic)" if plan.job.spec.strategy == AUTO else ""
     yield "strategy", f"{plan.decision.strategy.name}{automatic}: {plan.decision.strategy.reason}"
     yield "decision", plan.demand.worded(plan.decision.reason)
+    for other in pace:
+        changes = change_of_pace(plan, other)
+        cost, time = (f"{abs(change):.0%} {'less' if change < 0 else 'more'}" for change in changes)
+        yield "pace", f"{cost} for {time} time with value_of_time: {other.demand.value_of_time_usd:g} USD/h"
 
 
 def _work(plan: JobPlan) -> str:
@@ -151,14 +154,6 @@ def _work(plan: JobPlan) -> str:
     if job.hours is None:
         return f"{span} of compute, from `hours` in the job file"
     return f"{span} of compute, {'from --hours' if job.hours_from == SPECIFIED else job.hours_from}"
-
-
-def _checkpoints(interval: CheckpointInterval) -> str:
-    every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (interval.every, interval.cost))
-    life = f"an eviction every {hours_text(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
-    if interval.is_fixed:
-        return f"every {every}, set in the job file ({life})"
-    return f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once measured"
 
 
 def _betas(plan: JobPlan) -> Group:
@@ -239,21 +234,18 @@ def _terms(plan: JobPlan) -> Group:
 
 def _rejected(plan: JobPlan, width: int) -> RenderableType:
     named = plan.rejected[:_MAX_REJECTED]
-    more = len(plan.rejected) - len(named) + unnamed_markets(plan)
+    left = len(plan.rejected) - len(named) + unnamed_markets(plan)
+    more = [Text(f"and {counted(left, 'more market')} (--json lists more)")] if left else []
     if width >= _WIDE:
         table = _table("rejected", "reason", right=False)
         for rejection in named:
             table.add_row(market_name(rejection.market), Text(plan.demand.worded(rejection.why)))
-        return Group(table, *_more(more))
+        return Group(table, *more)
     lines = [
         market_name(rejection.market).append(f": {plan.demand.worded(rejection.why)}", style="default")
         for rejection in named
     ]
-    return Group(Text("rejected", style="bold"), *lines, *_more(more))
-
-
-def _more(count: int) -> list[Text]:
-    return [Text(f"and {counted(count, 'more market')} (--json lists more)")] if count else []
+    return Group(Text("rejected", style="bold"), *lines, *more)
 
 
 def _table(*columns: str, right: bool = True) -> Table:

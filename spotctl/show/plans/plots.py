@@ -33,10 +33,6 @@ class _Bars:
     on_demand: float
     limit: float | None
 
-    @property
-    def longest(self) -> float:
-        return max(self.likely[1], self.on_demand, self.limit or 0.0)
-
 
 def draw(plans: Sequence[JobPlan], path: Path) -> None:
     """Writes the picture; its format follows from the file's suffix."""
@@ -54,9 +50,24 @@ def svg(plans: Sequence[JobPlan]) -> str:
 
 def _figure(plans: Sequence[JobPlan]) -> Figure:
     figure, (cost, hours) = panels(10, 1.6 + 0.9 * len(plans), across=2, sharey=True)
+    # The cost of a job of unknown length is known per hour only, and bars of one panel have one unit.
     per_hour = any(plan.demand.work.assumed for plan in plans)
-    _panel(cost, [_dollars(plan, per_hour=per_hour) for plan in plans], "cost, $ per hour" if per_hour else "cost, $")
-    _panel(hours, [None if plan.demand.work.assumed else _hours(plan) for plan in plans], "time, hours")
+    in_dollars, in_hours = list[_Bars | None](), list[_Bars | None]()
+    for plan in plans:
+        forecast, other, deadline = forecast_of(plan), plan.cost.on_demand, plan.job.deadline
+        if per_hour:
+            rate, hourly = forecast.usd_per_hour, other.usd / plan.cost.estimate.hours
+            in_dollars.append(_Bars(rate.median, rate.likely, hourly, None))
+        else:
+            in_dollars.append(_Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.demand.budget_usd))
+        if plan.demand.work.assumed:
+            in_hours.append(None)
+        else:
+            limit = None if deadline is None else (deadline - plan.at) / HOUR
+            in_hours.append(_Bars(forecast.hours.median, forecast.hours.likely, other.hours, limit))
+
+    _panel(cost, in_dollars, "cost, $ per hour" if per_hour else "cost, $")
+    _panel(hours, in_hours, "time, hours")
     cost.set_yticks(range(len(plans)), [plan.job.spec.name for plan in plans])
     cost.set_ylim(len(plans) - 0.4, -0.6)
     handles: list[Artist] = [
@@ -70,23 +81,9 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
     return figure
 
 
-def _dollars(plan: JobPlan, *, per_hour: bool) -> _Bars:
-    other, forecast = plan.cost.on_demand, forecast_of(plan)
-    if per_hour:
-        return _Bars(
-            forecast.usd_per_hour.median, forecast.usd_per_hour.likely, other.usd / plan.cost.estimate.hours, None
-        )
-    return _Bars(forecast.usd.median, forecast.usd.likely, other.usd, plan.demand.budget_usd)
-
-
-def _hours(plan: JobPlan) -> _Bars:
-    deadline = plan.job.deadline
-    limit = None if deadline is None else (deadline - plan.at) / HOUR
-    return _Bars(forecast_of(plan).hours.median, forecast_of(plan).hours.likely, plan.cost.on_demand.hours, limit)
-
-
 def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:
-    right = 1.25 * max((bars.longest for bars in rows if bars is not None), default=1.0)
+    known = [bars for bars in rows if bars is not None]
+    right = 1.25 * max((max(bars.likely[1], bars.on_demand, bars.limit or 0.0) for bars in known), default=1.0)
     text = hours_text if title.startswith("time") else "${:,.2f}".format
     for row, bars in enumerate(rows):
         if bars is None:

@@ -44,47 +44,39 @@ def _rented(rent: Rent) -> str:
 
 def _cost(plan: JobPlan) -> str:
     """The median cost with P10 and P90, and whether the budget is likely to be enough."""
-    forecast, known = forecast_of(plan), not plan.demand.work.assumed
+    forecast, known, budget = forecast_of(plan), not plan.demand.work.assumed, plan.demand.budget_usd
     spread = forecast.usd if known else forecast.usd_per_hour
     low, high = spread.likely
     unit = "" if known else " per hour"
-    return f"{usd_text(spread.median)}{unit} ({usd_text(low)} to {usd_text(high)}){_budget(plan)}"
-
-
-def _budget(plan: JobPlan) -> str:
-    budget = plan.demand.budget_usd
+    text = f"{usd_text(spread.median)}{unit} ({usd_text(low)} to {usd_text(high)})"
     if budget is None:
-        return ""
-    forecast, text = forecast_of(plan), f"; the budget of {usd_text(budget)} is"
-    if plan.demand.work.assumed:
-        return f"{text} enough for {hours_text(budget / forecast.usd_per_hour.median)}"
-    return f"{text} {_probability(forecast.budget_kept(budget))} likely to be enough"
+        return text
+
+    text += f"; the budget of {usd_text(budget)} is"
+    if known:
+        return f"{text} {_probability(forecast.budget_kept(budget))} likely to be enough"
+    return f"{text} enough for {hours_text(budget / spread.median)}"
 
 
 def _time(plan: JobPlan) -> str:
     """The median duration with P10 and P90, and whether the deadline is likely to be met."""
-    if plan.demand.work.assumed:
-        text = "unknown: set `hours:`, or pass --hours"
-    else:
-        text = f"{_hours_range(plan)}, finished by {moment(finish_by(plan))}"
-    return text if plan.job.deadline is None else f"{text}; {_deadline(plan, plan.job.deadline)}"
+    forecast, deadline, assumed = forecast_of(plan), plan.job.deadline, plan.demand.work.assumed
+    text = "unknown: set `hours:`, or pass --hours"
+    if not assumed:
+        expected, (low, high) = hours_text(forecast.hours.median), map(hours_text, forecast.hours.likely)
+        number, unit = low.split()
+        between = "" if low == high == expected else f" ({number if high.endswith(unit) else low} to {high})"
+        text = f"{expected}{between}, finished by {moment(finish_by(plan))}"
+    if deadline is None:
+        return text
 
-
-def _hours_range(plan: JobPlan) -> str:
-    expected, (low, high) = hours_text(forecast_of(plan).hours.median), map(hours_text, forecast_of(plan).hours.likely)
-    if low == high == expected:
-        return expected
-    number, unit = low.split()
-    return f"{expected} ({number if high.endswith(unit) else low} to {high})"
-
-
-def _deadline(plan: JobPlan, deadline: int) -> str:
-    if plan.demand.work.assumed:
-        return f"the deadline {moment(deadline)} cannot be checked, because the job length is unknown"
-    met = forecast_of(plan).deadline_met((deadline - plan.at) / HOUR)
+    text += f"; the deadline {moment(deadline)}"
+    if assumed:
+        return f"{text} cannot be checked, because the job length is unknown"
+    met = forecast.deadline_met((deadline - plan.at) / HOUR)
     slack = (deadline - finish_by(plan)) / HOUR
     spare = f", {hours_text(slack)} to spare" if slack >= 0 else "; on-demand machines take over if time runs short"
-    return f"the deadline {moment(deadline)} is {_probability(met)} likely to be met{spare}"
+    return f"{text} is {_probability(met)} likely to be met{spare}"
 
 
 def _probability(share: float) -> str:
@@ -99,39 +91,34 @@ def _evictions(plan: JobPlan) -> str:
     spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
     if not spot:
         return "none on the machines of this plan"
+    odds = f"{chance(max(choice.beta.probability for choice in spot))} per hour"
     if any(choice.evidence == "prior" for choice in spot):
         odds = EVIDENCE["prior"]
-    else:
-        odds = f"{chance(max(choice.beta.probability for choice in spot))} per hour"
-    return f"{odds}; {_effect(plan)}"
 
-
-def _effect(plan: JobPlan) -> str:
-    if not isinstance(plan.job.spec.program, Command):
-        goes_on = "training continues on the remaining machines and loses no update"
-        again = "; if all are lost at once, the clocks since the last checkpoint are repeated"
-        return goes_on if plan.decider.reliable is not None else goes_on + again
     interval = plan.decision.checkpoints
-    if interval is None:
-        return "each starts the command from scratch"
-    unit, name = (MINUTE, "minutes") if interval.every >= MINUTE else (SECOND, "seconds")
-    return f"the command restarts from its newest checkpoint, saved every {interval.every / unit:.3g} {name}"
+    if not isinstance(plan.job.spec.program, Command):
+        effect = "training continues on the remaining machines and loses no update"
+        if plan.decider.reliable is None:
+            effect += "; if all are lost at once, the clocks since the last checkpoint are repeated"
+    elif interval is None:
+        effect = "each starts the command from scratch"
+    else:
+        unit, name = (MINUTE, "minutes") if interval.every >= MINUTE else (SECOND, "seconds")
+        effect = f"the command restarts from its newest checkpoint, saved every {interval.every / unit:.3g} {name}"
+    return f"{odds}; {effect}"
 
 
 def _on_demand(plan: JobPlan) -> str:
+    """The cost on demand, by the list price of which day, and the share that the plan saves."""
     other, assumed = plan.cost.on_demand, plan.demand.work.assumed
     ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
     span = "per hour" if assumed else f"in {hours_text(other.hours)}"
-    machines = f"{other.rent.machines:,} x {other.rent.offer.market.instance_type}"
-    return f"{usd_text(other.usd)} {span} on {machines}{_list_date(plan, other.rent)}: {comparison}"
 
-
-def _list_date(plan: JobPlan, rent: Rent) -> str:
-    """The date of a real market's list price."""
-    market = rent.offer.market
-    dates = [price.as_of for price in plan.cost.price_dates if not price.spot and price.market == market]
-    return f" by the list of {format_time(dates[0])[:10]}" if dates and not market.is_synthetic else ""
+    market = other.rent.offer.market
+    listed = [price.as_of for price in plan.cost.price_dates if not price.spot and price.market == market]
+    list_date = f" by the list of {format_time(listed[0])[:10]}" if listed and not market.is_synthetic else ""
+    return f"{usd_text(other.usd)} {span} on {other.rent.machines:,} x {market.instance_type}{list_date}: {comparison}"
 
 
 def _next_best(plan: JobPlan) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -62,31 +61,34 @@ def draw(histories: Sequence[tuple[PriceSeries, MarketStats]], path: Path) -> No
 def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
     figure, rows = panels(11, 0.6 + 2.2 * len(histories), len(histories), sharex=True)
     for axes, (series, stats) in zip(rows, histories, strict=True):
-        _panel(axes, series, stats)
+        times, prices = _drawn(series)
+        axes.step(times, prices, where="post", color=_SPOT, linewidth=1, label="spot")
+        if stats.on_demand is not None:
+            level = to_usd(stats.on_demand.price)
+            above = prices > level
+            axes.axhline(level, color=_ON_DEMAND, linestyle="--", linewidth=1, label="on-demand")
+            axes.fill_between(times, prices, level, where=above, step="post", color=_ABOVE, alpha=0.3, linewidth=0)
+        if needs_log_scale(stats.lowest, stats.highest):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("")
+        else:
+            axes.set_ylim(bottom=0)
+
+        comparison = f", {against_on_demand(stats.discount)}" if stats.discount is not None else ""
+        if stats.coverage < 1:
+            comparison += f", observed {percent(stats.coverage)} of the time"
+        title = f"{_labeled(stats)}: mean {dollars(stats.mean)}{comparison}"
+        axes.set_ylabel("$ per hour")
+        axes.set_title(title.replace("$", r"\$"), loc="left", fontsize=10)
+        axes.grid(visible=True, alpha=0.25)
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2, frameon=False)
+
     locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     rows[-1].xaxis.set_major_locator(locator)
     rows[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     rows[-1].set_xlabel("time (UTC)")
     return figure
-
-
-def _panel(axes: Axes, series: PriceSeries, stats: MarketStats) -> None:
-    times, prices = _drawn(series)
-    axes.step(times, prices, where="post", color=_SPOT, linewidth=1, label="spot")
-    if stats.on_demand is not None:
-        level = to_usd(stats.on_demand.price)
-        axes.axhline(level, color=_ON_DEMAND, linestyle="--", linewidth=1, label="on-demand")
-        axes.fill_between(times, prices, level, where=prices > level, step="post", color=_ABOVE, alpha=0.3, linewidth=0)
-    if needs_log_scale(stats.lowest, stats.highest):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("")
-    else:
-        axes.set_ylim(bottom=0)
-    axes.set_ylabel("$ per hour")
-    axes.set_title(_title(stats), loc="left", fontsize=10)
-    axes.grid(visible=True, alpha=0.25)
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2, frameon=False)
 
 
 def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.float64]]:
@@ -100,12 +102,8 @@ def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.floa
     return times[order].astype("datetime64[us]"), prices[order]
 
 
-def _title(stats: MarketStats) -> str:
-    label = " (synthetic)" if stats.market.is_synthetic else ""
-    comparison = f", {against_on_demand(stats.discount)}" if stats.discount is not None else ""
-    if stats.coverage < 1:
-        comparison += f", observed {percent(stats.coverage)} of the time"
-    return f"{stats.market}{label}: mean {dollars(stats.mean)}{comparison}".replace("$", r"\$")
+def _labeled(stats: MarketStats) -> str:
+    return f"{stats.market}{' (synthetic)' if stats.market.is_synthetic else ''}"
 
 
 def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) -> str:
@@ -114,36 +112,25 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
         save_plot(figure, drawing, "svg")
     chart = drawing.getvalue()
     first, last = (f(s.times[i] for s, _ in histories) for f, i in ((min, 0), (max, -1)))
-    head = (
-        "market",
-        "mean",
-        "median",
-        "highest",
-        "on-demand",
-        "discount",
-        "changes/day",
-        "hours above on-demand",
-        "observed",
-    )
+    rows = list[dict[str, str]]()
+    for _, stats in histories:
+        above = stats.hours_above_on_demand
+        row = {
+            "market": _labeled(stats),
+            "mean": dollars(stats.mean),
+            "median": dollars(stats.median),
+            "highest": dollars(stats.highest),
+            "on-demand": dollars(stats.on_demand.price) if stats.on_demand else "-",
+            "discount": percent(stats.discount),
+            "changes/day": f"{stats.changes_per_day:.1f}",
+            "hours above on-demand": "-" if above is None else f"{above:,.1f}",
+            "observed": percent(stats.coverage),
+        }
+        rows.append(row)
+    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row.values()) for row in rows)
     return _PAGE.format(
         span=f"From {format_time(int(first))} to {format_time(int(last))}, dollars per hour.",
         chart=chart[chart.index("<svg") :],
-        head="".join(f"<th>{escape(name)}</th>" for name in head),
-        body="".join(f"<tr>{_row(stats)}</tr>" for _, stats in histories),
+        head="".join(f"<th>{escape(name)}</th>" for name in rows[0]),
+        body="".join(f"<tr>{line}</tr>" for line in lines),
     )
-
-
-def _row(stats: MarketStats) -> str:
-    above = stats.hours_above_on_demand
-    cells = (
-        f"{stats.market}{' (synthetic)' if stats.market.is_synthetic else ''}",
-        dollars(stats.mean),
-        dollars(stats.median),
-        dollars(stats.highest),
-        dollars(stats.on_demand.price) if stats.on_demand else "-",
-        percent(stats.discount),
-        f"{stats.changes_per_day:.1f}",
-        "-" if above is None else f"{above:,.1f}",
-        percent(stats.coverage),
-    )
-    return "".join(f"<td>{escape(cell)}</td>" for cell in cells)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import floor, log2
 from typing import Any
@@ -15,7 +15,7 @@ from pricing_data.units import HOUR, counted, usd, usd_text
 from spotctl.log.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.outcomes import DONE, FAILED
-from spotctl.log.state import EVICTED, Allocation, Held, RunState
+from spotctl.log.state import EVICTED, Allocation, RunState
 from spotctl.show.phrases import hours_text, machines_text, moment, spending_text, terms_text
 from spotctl.show.plans.plan_answers import nodes_text
 from spotctl.show.printable import wrapped
@@ -78,22 +78,20 @@ def live(view: RunView, seconds: float, name: str = "") -> list[Text]:
     elif view.clock is not None:
         clock = f"{view.clock:,}{'' if view.goal is None else f' of {view.goal:,}'}"
         lines.append(Text(f"  stage {view.stage}   clock {clock}   loss {shown_loss(view.loss)}"))
-    lines += map(Text, _spend_and_end(view))
+
+    # The cost of the run so far, and its expected end, as far as they are known.
+    money, end, known = view.money, view.expected_end, list[str]()
+    if money.spending is not None:
+        limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
+        known.append(f"spent {spending_text(money.spending)}{limit}")
+    if end is not None and end > view.now:
+        clock = "of market time" if view.is_replayed else f"({moment(end)})"
+        known.append(f"expected end in {hours_text((end - view.now) / HOUR)} {clock}")
+    if known:
+        lines.append(Text(f"  {'   '.join(known)}"))
     if view.reason:
         lines.append(Text(f"  {view.reason}", style="dim"))
     return lines
-
-
-def _spend_and_end(view: RunView) -> list[str]:
-    """The cost of the run so far, and its expected end, as far as they are known."""
-    money, end, parts = view.money, view.expected_end, list[str]()
-    if money.spending is not None:
-        limit = "" if money.budget is None else f" of {_money(usd(money.budget))}"
-        parts.append(f"spent {spending_text(money.spending)}{limit}")
-    if end is not None and end > view.now:
-        clock = "of market time" if view.is_replayed else f"({moment(end)})"
-        parts.append(f"expected end in {hours_text((end - view.now) / HOUR)} {clock}")
-    return [f"  {'   '.join(parts)}"] if parts else []
 
 
 def command_progress(command: CommandProgress) -> str:
@@ -108,7 +106,9 @@ def command_progress(command: CommandProgress) -> str:
 
 def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
-    lines = _milestone(before, after) + _new_checkpoint(before, after)
+    lines, newest = _milestone(before, after), after.work.checkpoint
+    if newest is not None and newest != before.work.checkpoint:
+        lines.append(f"checkpoint {newest.number} stored: {newest.bytes / 1e6:,.1f} MB in {newest.seconds:.1f} s")
     if after.login != before.login:
         awaited = after.login
         lines.append(
@@ -116,7 +116,10 @@ def happened(before: RunState, after: RunState) -> list[str]:
             if awaited is None
             else f"waiting for a login until {moment(awaited.until)}: {awaited.message}"
         )
-    lines += _refused_reservation(before, after)
+    # The user named a reservation; the job goes on without it.
+    reserved = {str(order.market) for order in after.orders.values() if order.market.reservation}
+    if after.refusal != before.refusal and any(market in after.refusal for market in reserved):
+        lines.append(f"refused: {after.refusal}")
     if after.stopping is not None and before.stopping is None and after.alive:
         lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
     for allocation in after.allocations.values():
@@ -129,13 +132,6 @@ def happened(before: RunState, after: RunState) -> list[str]:
             rest = f"{counted(len(after.alive), 'machine')} still running"
         lines.append(f"{outcome}. {rest}.")
     return lines
-
-
-def _refused_reservation(before: RunState, after: RunState) -> list[str]:
-    """A line about the refused order of a reservation, which the user named; the job goes on without it."""
-    reserved = {str(order.market) for order in after.orders.values() if order.market.reservation}
-    is_new = after.refusal != before.refusal and any(market in after.refusal for market in reserved)
-    return [f"refused: {after.refusal}"] if is_new else []
 
 
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
@@ -153,12 +149,6 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
     if after.stopping is not None:
         # The line that announced the end covers these machines.
         ended = [held for held in ended if not held.returning]
-    return lines + _endings(ended, allocation)
-
-
-def _endings(ended: Sequence[Held], allocation: Allocation) -> list[str]:
-    """A line for each way in which machines of one allocation ended."""
-    lines = list[str]()
     for reason in dict.fromkeys(held.end_reason for held in ended):
         alike = [held for held in ended if held.end_reason == reason]
         unwarned = reason == EVICTED and not any(held.warned_until for held in alike)
@@ -173,14 +163,6 @@ def _milestone(before: RunState, after: RunState) -> list[str]:
     if after.progress is None or new is None or new <= 0 or (old is not None and _halvings(old) == _halvings(new)):
         return []
     return [f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}"]
-
-
-def _new_checkpoint(before: RunState, after: RunState) -> list[str]:
-    """A line for a command's new checkpoint."""
-    newest = after.work.checkpoint
-    if newest is None or newest == before.work.checkpoint:
-        return []
-    return [f"checkpoint {newest.number} stored: {newest.bytes / 1e6:,.1f} MB in {newest.seconds:.1f} s"]
 
 
 def _halvings(loss: float) -> int | None:
@@ -208,11 +190,14 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     elif answer["cost_usd"] is not None:
         clock = " of market time, replayed: nothing was billed" if answer["replayed"] else ""
         lines.append(f"  cost       {_money(answer['cost_usd'])} for {hours_text(answer['hours'])}{clock}")
-        lines.append(_compared(answer, "" if state.began is None else state.began.job))
+        lines.append(_comparison(answer, "" if state.began is None else state.began.job))
     if cluster is None:
         utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
         lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
-    lines.append(f"  evictions  {_evictions(answer)}")
+    evictions = str(answer["evictions"] or "none")
+    if answer["evictions"] and answer["outcome"] == DONE:
+        evictions = f"survived {counted(answer['evictions'], 'eviction')}"
+    lines.append(f"  evictions  {evictions}")
     if "updates_lost" in answer:
         lines.append(f"  updates    {answer['updates_applied']:,} applied, {answer['updates_lost']:,} lost")
     if "least_counted" in answer:
@@ -223,28 +208,19 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     return Group(*map(Text, lines))
 
 
-def _compared(answer: Mapping[str, Any], job: str) -> str:
-    if answer["outcome"] == FAILED:
-        return f"  loss       {_money(answer['cost_usd'])}: the run failed, so nothing was saved"
-    return f"  on demand  {_money(answer['on_demand_usd'])} for the same work{_comparison(answer, job)}"
-
-
 def _comparison(answer: Mapping[str, Any], job: str) -> str:
+    """The cost of the same work on demand, and what was saved."""
     cost, on_demand = answer["cost_usd"], answer["on_demand_usd"]
+    if answer["outcome"] == FAILED:
+        return f"  loss       {_money(cost)}: the run failed, so nothing was saved"
+    text = f"  on demand  {_money(on_demand)} for the same work"
     if not on_demand or cost == on_demand:
-        return ""
+        return text
     if cost < on_demand:
-        return f": {1 - cost / on_demand:.0%} saved"
+        return f"{text}: {1 - cost / on_demand:.0%} saved"
     # The steps from one cost to the other say why.
     report = f"spotctl report cost{' --local' if answer['replayed'] else ''} --job {job}"
-    return f": {cost / on_demand - 1:.0%} more expensive (why: {report})"
-
-
-def _evictions(answer: Mapping[str, Any]) -> str:
-    count: int = answer["evictions"]
-    if not count:
-        return "none"
-    return f"survived {counted(count, 'eviction')}" if answer["outcome"] == DONE else str(count)
+    return f"{text}: {cost / on_demand - 1:.0%} more expensive (why: {report})"
 
 
 def _money(dollars: float | None) -> str | None:

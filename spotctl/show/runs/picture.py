@@ -60,8 +60,14 @@ def fitting(run: WatchedRun, width: int, height: int) -> Group:
     room = height - _HEAD_LINES
     chart = min(room // 4, _HIGHEST_CHART)
     if chart > 0:
-        parts.append(_charts(run, width, chart))
-        room -= chart + 1 + (0 if width >= _SIDE_BY_SIDE else 2)
+        if width < _SIDE_BY_SIDE:
+            parts += [footprint(run, width, chart), losses(run, width, 1)]
+            room -= chart + 3
+        else:
+            side, table = (width - 2) // 2, Table.grid(padding=(0, 2, 0, 0))
+            table.add_row(footprint(run, side, chart), losses(run, side, chart))
+            parts.append(table)
+            room -= chart + 1
     most = min(len(run.view.markets), max(height // 6, 2), room - 1)
     if most > 0:
         parts.append(markets(run, width, most))
@@ -83,16 +89,6 @@ def whole(run: WatchedRun, width: int) -> Group:
     )
 
 
-def _charts(run: WatchedRun, width: int, height: int) -> RenderableType:
-    """Machines over time and the loss by clock, next to each other where there is room."""
-    if width < _SIDE_BY_SIDE:
-        return Group(footprint(run, width, height), losses(run, width, 1))
-    side = (width - 2) // 2
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_row(footprint(run, side, height), losses(run, side, height))
-    return table
-
-
 def head(view: RunView) -> list[Text]:
     """Three lines: the run with its progress, its cost, and its machines."""
     progress = [view.status, *([] if view.command is None else [command_progress(view.command)])]
@@ -108,18 +104,14 @@ def head(view: RunView) -> list[Text]:
         f"machines {view.reliable} reliable + {view.transient} spot{warned}"
         f"   evictions {view.evictions}   market time {clock(view.now)}"
     )
-    return [first, Text(f"{_compared(view)}{'   replayed' if view.is_replayed else ''}"), Text(machines)]
 
-
-def _compared(view: RunView) -> str:
-    """The cost next to the budget and to that of the same work on demand."""
-    money, spent = view.money, f"spent {spent_text(view)}"
+    money, cost = view.money, f"spent {spent_text(view)}"
     if money.budget is not None:
-        spent += f" of {_usd(money.budget)} budget ({percent(money.used)})"
-    if money.saved is None:
-        return f"{spent}   on demand {_usd(money.on_demand)}"
-    difference = f"{percent(abs(money.saved))} {'saved' if money.saved >= 0 else 'more expensive'}"
-    return f"{spent}   on demand {_usd(money.on_demand)}: {difference}"
+        cost += f" of {_usd(money.budget)} budget ({percent(money.used)})"
+    cost += f"   on demand {_usd(money.on_demand)}"
+    if money.saved is not None:
+        cost += f": {percent(abs(money.saved))} {'saved' if money.saved >= 0 else 'more expensive'}"
+    return [first, Text(f"{cost}{'   replayed' if view.is_replayed else ''}"), Text(machines)]
 
 
 def footprint(run: WatchedRun, width: int, height: int) -> Text:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
 from spotctl.log import events as ev, folding
 from spotctl.log.state import EVICTED, LogRow, RunState
@@ -48,20 +47,15 @@ class Timeline:
 
 def follow(timeline: Timeline, rows: Iterable[LogRow]) -> Timeline:
     """The timeline extended by more log rows."""
-    return reduce(_after, rows, timeline)
-
-
-def _after(timeline: Timeline, row: LogRow) -> Timeline:
-    state = folding.after(timeline.state, row)
-    event, losses = _event(timeline.state, row), timeline.losses
-    if isinstance(row.event, ev.Progressed) and row.event.loss is not None:
-        losses = (*losses, (row.event.clock, row.event.loss))
-    return Timeline(
-        state,
-        _footprint(timeline, state, row),
-        losses,
-        timeline.events if event is None else _merged(timeline.events, event),
-    )
+    for row in rows:
+        state = folding.after(timeline.state, row)
+        event, events, losses = _event(timeline.state, row), timeline.events, timeline.losses
+        if event is not None:
+            events = _merged(events, event)
+        if isinstance(row.event, ev.Progressed) and row.event.loss is not None:
+            losses = (*losses, (row.event.clock, row.event.loss))
+        timeline = Timeline(state, _footprint(timeline, state, row), losses, events)
+    return timeline
 
 
 def _footprint(timeline: Timeline, state: RunState, row: LogRow) -> tuple[MachineCount, ...]:
@@ -113,7 +107,9 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
             text = "run resumed by another process"
         case ev.RentRefused(intent=intent, why=why):
             order = before.orders[intent]
-            text = f"refused: {machines_text(order.machines, order.market)}: {_words(why)}"
+            # `NoCapacity` as `no capacity`.
+            words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in why).strip()
+            text = f"refused: {machines_text(order.machines, order.market)}: {words}"
         case ev.BudgetExceeded(action=what):
             text = f"held back by the budget: {what}"
         case ev.StopRequested(outcome=outcome):
@@ -127,11 +123,6 @@ def _of_machine(before: RunState, at: int, name: str, what: str) -> TimelineEven
     number = before.machines[name].allocation
     machines = machines_text("{n}", before.allocations[number].market)
     return TimelineEvent(at, f"{_plain(what)}: {machines}", 1, (number, what))
-
-
-def _words(name: str) -> str:
-    """`NoCapacity` as `no capacity`."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
 
 
 def _plain(text: object) -> str:

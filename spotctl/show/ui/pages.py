@@ -31,6 +31,7 @@ from spotctl.show.costs.markup import (
     table,
     tiles_of,
     times,
+    versus,
 )
 from spotctl.show.phrases import moment
 from spotctl.show.runs.lines import command_progress
@@ -177,7 +178,13 @@ def overview_page(
     ended = [view for view in views if view.status not in ACTIVE]
     ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
     shown = ended if whole else ended[:MAX_ENDED]
-    title = _title(len(active), len(ended), len(waits))
+    title = "Nothing is running"
+    if not views and not waits:
+        title = "No runs yet"
+    elif active or waits:
+        title = counted(len(active), "active run") + (f", {counted(len(waits), 'job')} waiting" if waits else "")
+    active_rows = [_run_row(view, RUNNING, short_time(moment(view.began)), str(len(view.machines))) for view in active]
+    ended_rows = [_run_row(view, DONE, "" if view.ended is None else short_time(moment(view.ended))) for view in shown]
     # The commands that help runs which do not run as they should.
     advice = [ways_on(view) for view in active if view.status != RUNNING]
     parts = [
@@ -185,20 +192,13 @@ def overview_page(
         el("h1", title),
         *(paragraph(text, "notice") for text in notices),
         *([] if views or waits else [_FIRST_STEPS]),
-        _runs("Now", _ACTIVE_HEADS, [_active_row(view) for view in active], advice),
+        _runs("Now", _ACTIVE_HEADS, active_rows, advice),
         _waiting(waits),
-        _runs("Ended", _ENDED_HEADS, [_ended_row(view) for view in shown]),
+        _runs("Ended", _ENDED_HEADS, ended_rows),
     ]
     if len(shown) < len(ended):
         parts.append(paragraph(el("a", f"All {len(ended):,} ended runs", href="?all")))
     return renewed_page(f"spotctl: {title}", *parts, _nights(nights))
-
-
-def _title(active: int, ended: int, waiting: int) -> str:
-    if not active + ended + waiting:
-        return "No runs yet"
-    waits = f", {counted(waiting, 'job')} waiting" if waiting else ""
-    return f"{counted(active, 'active run')}{waits}" if active or waiting else "Nothing is running"
 
 
 def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...]], advice: Sequence[str] = ()) -> Html:
@@ -207,33 +207,27 @@ def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...
     return section(title, table(heads, rows), *(paragraph(line, "lead after") for line in advice))
 
 
-def _active_row(view: RunView) -> tuple[str, ...]:
-    state = view.status if view.status == RUNNING else el("strong", view.status)
-    return (_link(view), state, short_time(moment(view.began)), str(len(view.machines)), *_figures(view))
-
-
-def _ended_row(view: RunView) -> tuple[str, ...]:
-    state = view.status if view.status == DONE else el("strong", view.status)
-    return (_link(view), state, "" if view.ended is None else short_time(moment(view.ended)), *_figures(view))
-
-
-def _link(view: RunView) -> Html:
-    return el("a", view.job, href=f"run/{quote(view.job, safe='')}")
-
-
-def _figures(view: RunView) -> tuple[str, ...]:
-    spent = _amount(spent_text(view), is_replayed=view.is_replayed)
-    return _progress(view), shown_loss(view.model_loss) or "", f"{view.evictions:,}", spent
+def _run_row(view: RunView, usual: str, *own: str) -> tuple[str, ...]:
+    """The cells of a run: its link, its state, bold unless it is the usual one, its `own` cells, and its figures."""
+    state = view.status if view.status == usual else el("strong", view.status)
+    progress = ""
+    if view.clock is not None:
+        progress = f"clock {view.clock:,}"
+    elif view.command is not None:
+        progress = f"attempt {view.command.attempt}"
+    return (
+        el("a", view.job, href=f"run/{quote(view.job, safe='')}"),
+        state,
+        *own,
+        progress,
+        shown_loss(view.model_loss) or "",
+        f"{view.evictions:,}",
+        _amount(spent_text(view), is_replayed=view.is_replayed),
+    )
 
 
 def _amount(text: str, *, is_replayed: bool) -> str:
     return fragment(text, " ", el("small", "replayed")) if is_replayed else text
-
-
-def _progress(view: RunView) -> str:
-    if view.clock is not None:
-        return f"clock {view.clock:,}"
-    return f"attempt {view.command.attempt}" if view.command is not None else ""
 
 
 def _waiting(waits: Sequence[Mapping[str, Any]]) -> Html:
@@ -252,14 +246,14 @@ def _nights(nights: Sequence[Mapping[str, Any]]) -> Html:
     if not nights:
         return Html()
     problems = [paragraph(f"{job['name']}: {problem}", "notice") for job in nights for problem in job["problems"]]
-    return section("Nights", *problems, table(_NIGHT_HEADS, [_night(job) for job in nights]))
-
-
-def _night(job: Mapping[str, Any]) -> tuple[str, ...]:
-    last = job["last_night"] or {}
-    cost = "" if last.get("cost_usd") is None else usd_text(last["cost_usd"])
-    outcome = f"{last['night']} {last['outcome']}" if last else "none yet"
-    return job["name"], job["next"] or "", outcome, _amount(cost, is_replayed=bool(last.get("replayed")))
+    rows = list[tuple[str, ...]]()
+    for job in nights:
+        last = job["last_night"] or {}
+        cost = "" if last.get("cost_usd") is None else usd_text(last["cost_usd"])
+        outcome = f"{last['night']} {last['outcome']}" if last else "none yet"
+        amount = _amount(cost, is_replayed=bool(last.get("replayed")))
+        rows.append((job["name"], job["next"] or "", outcome, amount))
+    return section("Nights", *problems, table(_NIGHT_HEADS, rows))
 
 
 _MAX_EVENTS = 100
@@ -270,7 +264,9 @@ _UNKNOWN = "-"
 
 def run_page(run: WatchedRun, output: Sequence[str]) -> str:
     """The page of a job's latest run; `output` are the last lines that its machines printed."""
-    view = run.view
+    view, latest = run.view, run.events[: -_MAX_EVENTS - 1 : -1]
+    heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
+    events = zip(times([event.at for event in latest]), map(str, latest), strict=True)
     return renewed_page(
         f"{view.run}: {view.status}",
         el(
@@ -285,7 +281,7 @@ def run_page(run: WatchedRun, output: Sequence[str]) -> str:
         _machines(run),
         _loss(run),
         _price_chart(run),
-        _events(run),
+        section("Events", table(heads, list(events))),
         section("Output", el("pre", "\n".join(output))) if output else Html(),
     )
 
@@ -293,34 +289,23 @@ def run_page(run: WatchedRun, output: Sequence[str]) -> str:
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:
     money = view.money
     on_demand = _UNKNOWN if money.on_demand is None else usd_text(usd(money.on_demand))
+    if view.status in ACTIVE:
+        kinds = f"{view.reliable} reliable, {view.transient} spot" if view.reliable else ""
+    else:
+        kinds = "" if view.machines else "all returned"
+    if view.clock is None:
+        progress = f"{(view.now - view.started) / HOUR:.1f} h"
+        place = "" if view.command is None else command_progress(view.command)
+    else:
+        progress, of_goal = f"{view.clock:,}", "clocks" if view.goal is None else f"of {view.goal:,} clocks"
+        place = f"{of_goal}, stage {view.stage}"
     return [
         ("Spent", spent_text(view), "" if money.budget is None else f"{percent(money.used)} of the budget"),
         ("Saved", percent(money.saved), f"of {on_demand} on demand for the same work"),
-        ("Machines", str(len(view.machines)), _kinds(view)),
+        ("Machines", str(len(view.machines)), kinds),
         ("Evictions", str(view.evictions), f"{counted(view.warned, 'machine')} warned" if view.warned else ""),
-        ("Progress", *_progress_tile(view)),
+        ("Progress", progress, place),
     ]
-
-
-def _events(run: WatchedRun) -> Html:
-    heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
-    latest = run.events[: -_MAX_EVENTS - 1 : -1]
-    rows = zip(times([event.at for event in latest]), map(str, latest), strict=True)
-    return section("Events", table(heads, list(rows)))
-
-
-def _kinds(view: RunView) -> str:
-    if view.status not in ACTIVE:
-        return "" if view.machines else "all returned"
-    return f"{view.reliable} reliable, {view.transient} spot" if view.reliable else ""
-
-
-def _progress_tile(view: RunView) -> tuple[str, str]:
-    if view.clock is None:
-        hours = f"{(view.now - view.started) / HOUR:.1f} h"
-        return hours, "" if view.command is None else command_progress(view.command)
-    of = "" if view.goal is None else f" of {view.goal:,} clocks"
-    return f"{view.clock:,}", f"{of or 'clocks'}, stage {view.stage}".removeprefix(" ")
 
 
 def _cost(run: WatchedRun) -> Html:
@@ -337,16 +322,7 @@ def _cost(run: WatchedRun) -> Html:
         amounts.append((f"Planned{each or ' in all'} ({between})", planned.usd, "plan"))
     amounts.append(("Budget", None if money.budget is None else usd(money.budget), "reliable"))
     known = [(name, amount, class_) for name, amount, class_ in amounts if amount is not None]
-    most = max((amount for _, amount, _ in known), default=0.0) or 1.0
-    parts = list[Html]()
-    for name, amount, class_ in known:
-        bar = el("rect", width=f"{max(100 * amount / most, 0.4):.2f}%", height=14, rx=3, class_=class_)
-        parts += [
-            el("dt", name),
-            el("dd", el("svg", bar, aria_hidden="true")),
-            el("dd", usd_text(amount), class_="amount"),
-        ]
-    return section("Cost", el("dl", *parts, class_="versus"))
+    return section("Cost", versus([(name, amount, usd_text(amount), class_) for name, amount, class_ in known]))
 
 
 def _machines(run: WatchedRun) -> Html:
@@ -387,7 +363,11 @@ def _price_chart(run: WatchedRun) -> Html:
     lines = [line for line in lines if line.pieces]
     heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
     heads += (ColumnHead("on demand", wide_only=True),)
-    rows = [_market(run, line) for line in markets]
+    rows = list[tuple[str, ...]]()
+    for line in markets:
+        price = run.price_of(line)
+        spot = _UNKNOWN if price is None else dollars(price)
+        rows.append((str(line.market), machines_of(line), spot, _bid(line), dollars(line.on_demand)))
     if any(line.gpus for line in markets):
         heads += (ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True))
         used = [("", "") if line.gpus is None else (percent(line.gpus[0]), percent(line.gpus[1])) for line in markets]
@@ -411,17 +391,6 @@ def _price_line(run: WatchedRun, number: int, line: MarketView) -> PriceLine:
             if begun < min(end, view.now):
                 pieces.append((begun, min(end, view.now), 100 * price / line.on_demand))
     return PriceLine(series_class(number), str(line.market), tuple(pieces))
-
-
-def _market(run: WatchedRun, line: MarketView) -> tuple[str, ...]:
-    price = run.price_of(line)
-    return (
-        str(line.market),
-        machines_of(line),
-        _UNKNOWN if price is None else dollars(price),
-        _bid(line),
-        dollars(line.on_demand),
-    )
 
 
 def _bid(line: MarketView) -> str:

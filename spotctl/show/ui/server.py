@@ -95,18 +95,15 @@ class HomePages:
         name, _, job = path.partition("/")
         try:
             if path == "":
-                return self._overview(whole=query == "all")
+                paths, read = Paths(self._settings.home), latest_views(self._settings, self._attended())
+                waits, notices = [waiting_json(each, paths) for each in waiting_jobs(paths)], dropped(read.lost)
+                return overview_page(read.runs, waits, self._nights(), (*read.damage, *notices), whole=query == "all")
             if path == "costs":
                 return self._cost_page(parse_qs(query, keep_blank_values=True))
             return self._run(unquote(job)) if name == "run" and job else None
         except (SpotctlError, PricingDataError, ProviderError) as error:
             links = el("nav", el("a", "All runs", href="../" if "/" in path else "./"))
             return renewed_page("spotctl", links, el("h1", "No page"), paragraph(str(error), "notice"))
-
-    def _overview(self, *, whole: bool) -> str:
-        paths, read = Paths(self._settings.home), latest_views(self._settings, self._attended())
-        waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
-        return overview_page(read.runs, waits, self._nights(), (*read.damage, *dropped(read.lost)), whole=whole)
 
     def _cost_page(self, query: Mapping[str, Sequence[str]]) -> str:
         job = query.get("job", [""])[0]
@@ -124,20 +121,16 @@ class HomePages:
         self._watched[job] = watched
         if len(self._watched) > _MAX_WATCHED:
             self._watched.pop(next(iter(self._watched))).watcher.__exit__(None, None, None)
-        run = watched.watcher.look()
+        run, state = watched.watcher.look(), watched.watcher.state
         with suppress(SpotctlError, ProviderError):
-            self._read_output(watched)
+            if watched.output is None or watched.run != state.run:
+                assert state.began is not None
+                spec = restored(state.began.spec, self._settings.home)
+                watched.run, watched.output = state.run, RunOutput(spec, state.run, self._settings)
+                watched.lines.clear()
+            new = watched.output.new_lines(state, last=state.ended is not None)
+            watched.lines.extend(f"{line.machine}: {line.text}" for line in new)
         return run_page(run, watched.lines)
-
-    def _read_output(self, watched: _WatchedRun) -> None:
-        state = watched.watcher.state
-        if watched.output is None or watched.run != state.run:
-            assert state.began is not None
-            spec = restored(state.began.spec, self._settings.home)
-            watched.run, watched.output = state.run, RunOutput(spec, state.run, self._settings)
-            watched.lines.clear()
-        new = watched.output.new_lines(state, last=state.ended is not None)
-        watched.lines.extend(f"{line.machine}: {line.text}" for line in new)
 
 
 class PageServer(ThreadingHTTPServer):
