@@ -19,8 +19,8 @@ from rich.text import Text
 from pricing_data.errors import CloudError, PricingDataError
 from pricing_data.library import STALE
 from pricing_data.units import SECOND, age, counted
-from spotctl.agent.data.blobs.bucket import StoreRefused, StoreUnavailable
 from spotctl.agent.data.sets import gigabytes
+from spotctl.agent.data.stores import StoreRefused, StoreUnavailable
 from spotctl.clouds.doctor import Finding, Level, exit_code, refused
 from spotctl.clouds.wiring import doctor_of
 from spotctl.files.job.reader import load
@@ -33,7 +33,7 @@ from spotctl.run.stored_data.removing import DataUse, DataUses, missing_sets
 from spotctl.show.columns import Column
 
 if TYPE_CHECKING:
-    from spotctl.agent.data.blobs.identity import StoreIdentity
+    from spotctl.agent.data.locations import StoreIdentity
     from spotctl.home.config import Settings
 
 OLDEST_PYTHON = (3, 11)

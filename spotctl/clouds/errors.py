@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
@@ -17,7 +16,6 @@ from pricing_data.errors import (
     RateLimited,
     UnknownResource,
 )
-from spotctl.agent.data.blobs.bucket import StoreRefused
 from spotctl.home.errors import BadRequest, SpotctlError
 
 
@@ -194,12 +192,3 @@ def each(calls: Iterable[Callable[[], object]]) -> None:
 def with_given(defaults: T, **given: str | None) -> T:
     """Settings with the user's values; None keeps the default."""
     return replace(defaults, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
-
-
-@contextmanager
-def refused_as_store() -> Iterator[None]:
-    """Raises a `CloudError` as StoreRefused."""
-    try:
-        yield
-    except CloudError as error:
-        raise StoreRefused(str(error)) from None

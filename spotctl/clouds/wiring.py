@@ -23,6 +23,8 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import WallClock
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pricing_data.library import Library
     from pricing_data.series import PriceSeries
     from pricing_data.sources.base import Effort, Source, SourceNeeds
@@ -154,12 +156,27 @@ class DoctorPart(Protocol):
         ...
 
 
-class BucketRegionPart(Protocol):
-    """Asks a cloud's object store where a bucket is."""
+class BucketsPart(Protocol):
+    """A cloud's object store for the launcher; the agent has the part `storage`."""
 
-    def region_of(self, name: str, who: Any) -> str:  # noqa: ANN401 - an identity at the cloud's own store
+    @property
+    def LAUNCHER(self) -> Any:  # noqa: ANN401, N802 - an identity as the cloud's part `storage` asks for it
+        """The launcher's identity."""
+        ...
+
+    def region_of(self, name: str, who: Any) -> str:  # noqa: ANN401 - see `LAUNCHER`
         """The region of a bucket; empty if it is in several, or the store does not say. StoreRefused: this identity may
         not ask."""
+        ...
+
+    def copy(self, key: str, source: str, target: str, who: Any) -> None:  # noqa: ANN401 - see `LAUNCHER`
+        """Has the store copy an object of this name between two of its buckets; it appears when it is whole.
+        NoSuchObject, or another StoreRefused: there is no such object or bucket, or the store does not."""
+        ...
+
+    def drop_abandoned(self, name: str, prefix: str, before: datetime, who: Any) -> None:  # noqa: ANN401 - see `LAUNCHER`
+        """Drops the parts of uploads below a prefix that began before this moment and have not ended. StoreRefused:
+        this identity may not."""
         ...
 
 
@@ -175,9 +192,8 @@ def doctor_of(cloud: str) -> DoctorPart:
     return cast("DoctorPart", part_of(cloud, "doctor"))
 
 
-def bucket_region_of(cloud: str) -> BucketRegionPart | None:
-    """The part of a cloud whose object store says where buckets are; None for other clouds."""
-    return cast("BucketRegionPart", part_of(cloud, "bucket_region")) if has_part(cloud, "bucket_region") else None
+def buckets_of(cloud: str) -> BucketsPart:
+    return cast("BucketsPart", part_of(cloud, "buckets"))
 
 
 def bill_clouds() -> tuple[str, ...]:

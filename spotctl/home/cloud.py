@@ -13,9 +13,8 @@ import stands in further modules of the package, its parts:
 - `machine`: what the agent on a machine needs: `notices(environment)`; only agileml and the standard library
 - `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard library
 - `scheme`: `SCHEME` and `FORM`, how locations in its object store are written
-- `storage`: `bucket(name, who)` and `MACHINE`, its object store; only agileml and the standard library
-- `bucket_region`: `region_of(name, who)`, where a bucket is, if its object store says so
-- `identity`: `LAUNCHER`, the launcher's identity at the object store
+- `storage`: `bucket(name, who)` and `MACHINE`, its object store for the agent; obstore is imported at the first use
+- `buckets`: the same for the launcher: `LAUNCHER`, its identity, `region_of(name, who)` and `copy(...)`
 
 Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines.
 """

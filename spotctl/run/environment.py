@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bidbrain.strategies.base import Rent
-from pricing_data.known_clouds import part_of
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from spotctl.agent import layout
-from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.locations import StoreIdentity
 from spotctl.clouds.link import LeaseTimes
 from spotctl.clouds.provider import CloudProvider, Holdings
+from spotctl.clouds.wiring import buckets_of
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.resources import Image
 from spotctl.files.job.spec import JobSpec, ProgramKind, data_variable
@@ -35,7 +35,7 @@ class LauncherIdentity:
 
     def at(self, cloud: str) -> Any:  # noqa: ANN401 - each cloud's store asks for something else
         # The SDKs are imported when they are needed.
-        return part_of(cloud, "identity").LAUNCHER
+        return buckets_of(cloud).LAUNCHER
 
 
 LAUNCHER = LauncherIdentity()

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from urllib.parse import unquote
 
 from spotctl.cli.boundary import DONE, USAGE
 from tests.cloud.aws import AwsServer
@@ -90,7 +91,7 @@ def doors(cloud: SimulatedCloud) -> tuple[LoopbackServer, ...]:
 
 def kind_of(request: Request) -> str:
     """The name of a request: its action, or its method and what it is about."""
-    resource = next((part for part in reversed(request.path.split("/")) if part.isalpha()), "")
+    resource = next((part for part in reversed(unquote(request.path).split("/")) if part.isalpha()), "")
     return action_of(request) or f"{request.method} {resource or 'object'}"
 
 

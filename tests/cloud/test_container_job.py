@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spotctl.agent.data.blobs.locations import place_of
+from spotctl.agent.data.locations import place_of
 from spotctl.run.environment import LAUNCHER
 from tests.cloud.clouds import EVERYTHING, SimulatedCloud, simulated
 from tests.cloud.figures import requests_to

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -59,7 +60,9 @@ def test_the_second_machine_of_a_region_reads_the_copy_there(cloud: SimulatedClo
 
     def fetched() -> list[str]:
         """The buckets from which machines have fetched files of the data, once for each file."""
-        return sorted(call.path.split("/")[1] for call in requests if call.method == "GET" and FILES in call.path)
+        return sorted(
+            call.path.split("/")[1] for call in requests if call.method == "GET" and FILES in unquote(call.path)
+        )
 
     def attempts() -> int:
         """How often the program was started. A machine that is evicted before that counts for none."""

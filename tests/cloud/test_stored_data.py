@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-from spotctl.agent.data.blobs.locations import place_of
+from spotctl.agent.data.locations import place_of
 from spotctl.agent.data.sets import FILES
 from spotctl.run.environment import LAUNCHER
 from tests.cloud.clouds import WHOLE_RUN, SimulatedCloud, sampled, simulated
@@ -43,8 +44,8 @@ def moved(cloud: SimulatedCloud, method: str) -> list[str]:
     """The requests of a kind to files of data, which are then forgotten; None are known of a bucket of moto's."""
     if not isinstance(cloud.server, GcpServer):
         return []
-    requests = cloud.server.buckets.server.requests
-    return [call.path.rpartition("/")[2] for call in requests if call.method == method and f"/{FILES}" in call.path]
+    paths = [unquote(call.path) for call in cloud.server.buckets.server.requests if call.method == method]
+    return [path.rpartition("/")[2] for path in paths if f"/{FILES}" in path]
 
 
 def test_a_second_launch_sends_only_the_file_that_has_changed(cloud: SimulatedCloud, tmp_path: Path) -> None:

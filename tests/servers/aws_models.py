@@ -140,26 +140,3 @@ def _scalar_misfit(shape: Any, value: str) -> str:  # noqa: ANN401  # botocore's
 
 _PATHS = ("/", "/[^/]+/?", "/[^/]+/.+")
 """Patterns of paths with neither bucket nor key, with a bucket, and with both."""
-
-
-def objects_operation(method: str, path: str, query: Mapping[str, str]) -> str:
-    """The operation of S3 that a request about `/BUCKET/KEY` is; empty if there is none with these parameters."""
-    fitting = []
-    for name in _model("s3").operation_names:
-        operation = _model("s3").operation_model(name)
-        where, _, fixed = operation.http["requestUri"].partition("?")
-        wanted = dict(parse_qsl(fixed, keep_blank_values=True))
-        if operation.http["method"] != method or not re.fullmatch(_PATHS[where.count("{")], path):
-            continue
-        shape: Any = operation.input_shape
-        if any(shape.members[member].serialization.get("location") == "header" for member in shape.required_members):
-            continue  # a copy
-        asked = {
-            member.serialization["name"]: name_ in shape.required_members
-            for name_, member in shape.members.items()
-            if member.serialization.get("location") == "querystring"
-        }
-        required = {*wanted, *(parameter for parameter, needed in asked.items() if needed)}
-        if required <= set(query) <= {*wanted, *asked} and all(query[key] == wanted[key] for key in wanted):
-            fitting.append((len(required), name))
-    return max(fitting, default=(0, ""))[1]

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Fault:
     delay_seconds: float = field(default=0.0, kw_only=True)
 
     def strikes(self, request: Request) -> bool:
-        if self.path not in request.path or self.times == 0:
+        if self.path not in unquote(request.path) or self.times == 0:
             return False
         if self.skip:
             self.skip -= 1
@@ -133,7 +133,7 @@ def handler_of(answer: Callable[[Request], Reply]) -> type[BaseHTTPRequestHandle
             self.end_headers()
             # A client that stopped waiting is not an error of the server.
             with suppress(ConnectionError):
-                self.wfile.write(reply.body[: len(reply.body) - reply.cut])
+                self.wfile.write(b"" if self.command == "HEAD" else reply.body[: len(reply.body) - reply.cut])
             if reply.cut:
                 self.close_connection = True
 

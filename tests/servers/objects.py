@@ -26,6 +26,9 @@ from tests.servers.loopback import Reply, Request
 PAGE = 3
 """Keys in one page of a list, so that every test that lists a few pages."""
 
+CHANGED = "Thu, 26 Nov 2026 07:00:00 GMT"
+"""When each object was changed last: obstore wants to know, and spotctl does not."""
+
 Check = Callable[[Request], Reply | None]
 
 
@@ -77,12 +80,13 @@ class ObjectStore:
         if store is None or key not in store.objects:
             return None
         first, _, last = span.removeprefix("bytes=").partition("-")
-        return store.objects[key].content[int(first) : int(last) + 1] if span else store.objects[key].content
+        content = store.objects[key].content
+        return content[int(first) : int(last) + 1 if last else None] if span else content
 
     def _damaged(self, request: Request) -> Reply | None:
         wanted = request.headers.get("content-md5")
         actual = base64.b64encode(hashlib.md5(request.body, usedforsecurity=False).digest()).decode()
-        if request.method in ("PUT", "POST") and request.body and wanted != actual:
+        if wanted is not None and wanted != actual:
             return error(400, "BadDigest")
         return None
 
@@ -99,7 +103,10 @@ class ObjectStore:
         first = int(request.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
         if request.headers.get("if-match", found.tag) != found.tag:
             return error(412, "PreconditionFailed")
-        return Reply(206 if first else 200, found.content[first:], self.versions(found))
+        headers = {**self.versions(found), "Last-Modified": CHANGED}
+        if first:
+            headers["Content-Range"] = f"bytes {first}-{len(found.content) - 1}/{len(found.content)}"
+        return Reply(206 if first else 200, found.content[first:], headers)
 
     def versions(self, stored: Stored) -> dict[str, str]:
         """The headers by which a later write names what it has read."""
@@ -136,7 +143,11 @@ class S3Dialect(ObjectStore):
             return error(400, "InvalidArgument")
         keys, more = self.page(_one(request, "prefix"), _one(request, "continuation-token"))
         token = f"<NextContinuationToken>{escape(more)}</NextContinuationToken>" if more else ""
-        contents = "".join(f"<Contents><Key>{escape(key)}</Key></Contents>" for key in keys)
+        contents = "".join(
+            f"<Contents><Key>{escape(key)}</Key><LastModified>2026-11-26T07:00:00Z</LastModified>"
+            f"<ETag>{escape(self.objects[key].tag)}</ETag><Size>{len(self.objects[key].content)}</Size></Contents>"
+            for key in keys
+        )
         truncated = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"
         return xml(f"<ListBucketResult xmlns='http://s3'><Name>b</Name>{truncated}{token}{contents}</ListBucketResult>")
 
@@ -173,28 +184,35 @@ class S3Dialect(ObjectStore):
         if "uploads" in request.query:
             number = f"{key}/{next(self.numbers)}"
             self.parts[number], self.begun[number] = {}, datetime.now(UTC)
-            return xml(f"<R xmlns='http://s3'><UploadId>{escape(number)}</UploadId></R>")
+            return xml(
+                f"<InitiateMultipartUploadResult><UploadId>{escape(number)}</UploadId></InitiateMultipartUploadResult>"
+            )
         number = _one(request, "uploadId")
         if number not in self.parts:
             return error(404, "NoSuchUpload")
         if request.method == "PUT":
-            copies = "x-amz-copy-source" in request.headers
-            content = self._copied(request) if copies else request.body
-            if content is None:
-                return error(404, "NoSuchKey")
-            part = Stored(content)
-            self.parts[number][_one(request, "partNumber")] = content
-            return xml(f"<R><ETag>{part.tag}</ETag></R>") if copies else Reply(200, b"", {"ETag": part.tag})
+            return self._part(request, self.parts[number])
         parts = self.parts.pop(number)
         if request.method == "POST":
             asked = [
-                (one.findtext("PartNumber", ""), one.findtext("ETag", ""))
-                for one in ElementTree.fromstring(request.body).iter("Part")
+                (one.findtext("{*}PartNumber", ""), one.findtext("{*}ETag", ""))
+                for one in ElementTree.fromstring(request.body).iterfind("{*}Part")
             ]
             if any(Stored(parts[part]).tag != tag for part, tag in asked):
                 return error(400, "InvalidPart")
-            self.objects[key] = Stored(b"".join(parts[part] for part, _ in asked))
-        return xml("<CompleteMultipartUploadResult/>")
+            self.objects[key] = Stored(b"".join(parts[part] for part, _ in asked), next(self.numbers) + 1)
+            tag = self.objects[key].tag
+            return xml(f"<CompleteMultipartUploadResult><ETag>{escape(tag)}</ETag></CompleteMultipartUploadResult>")
+        return Reply(204)
+
+    def _part(self, request: Request, parts: dict[str, bytes]) -> Reply:
+        copies = "x-amz-copy-source" in request.headers
+        content = self._copied(request) if copies else request.body
+        if content is None:
+            return error(404, "NoSuchKey")
+        part = Stored(content)
+        parts[_one(request, "partNumber")] = content
+        return xml(f"<R><ETag>{part.tag}</ETag></R>") if copies else Reply(200, b"", {"ETag": part.tag})
 
 
 _REWRITE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)")
@@ -235,10 +253,17 @@ class AzureDialect(ObjectStore):
         return error(409, "BlobAlreadyExists") if creates else error(412, "ConditionNotMet")
 
     def of_bucket(self, request: Request) -> Reply:
+        if request.query.get("comp") == ["batch"]:
+            return self._batch(request)
         if (request.query.get("restype"), request.query.get("comp")) != (["container"], ["list"]):
             return error(400, "InvalidQueryParameterValue")
         keys, more = self.page(_one(request, "prefix"), _one(request, "marker"))
-        blobs = "".join(f"<Blob><Name>{escape(key)}</Name></Blob>" for key in keys)
+        blobs = "".join(
+            f"<Blob><Name>{escape(key)}</Name><Properties><Last-Modified>{CHANGED}</Last-Modified>"
+            f"<Content-Length>{len(self.objects[key].content)}</Content-Length><Content-Type>a/b</Content-Type>"
+            f"<Etag>{escape(self.objects[key].tag)}</Etag></Properties></Blob>"
+            for key in keys
+        )
         marker = f"<NextMarker>{escape(more)}</NextMarker>" if more else "<NextMarker />"
         return xml(f"<EnumerationResults><Blobs>{blobs}</Blobs>{marker}</EnumerationResults>")
 
@@ -248,21 +273,40 @@ class AzureDialect(ObjectStore):
         if "x-ms-copy-source" in request.headers:
             return self._copy(request, key)
         operation = _one(request, "comp")
+        if operation == "blocklist":
+            return self._commit(request, key)
         if operation == "block":
             self.parts.setdefault(key, {})[_one(request, "blockid")] = request.body
-        elif operation == "blocklist":
-            blocks = [one.text or "" for one in ElementTree.fromstring(request.body).iter("Latest")]
-            if any(block not in self.parts.get(key, {}) for block in blocks):
-                return error(400, "InvalidBlockList")
-            self.objects[key] = Stored(b"".join(self.parts[key][block] for block in blocks))
-        elif request.headers.get("x-ms-blob-type") == "BlockBlob":
+            return Reply(201)
+        if request.headers.get("x-ms-blob-type") == "BlockBlob":
             return self.write(request, key, 201)
-        else:
-            return error(400, "MissingRequiredHeader")
-        return Reply(201)
+        return error(400, "MissingRequiredHeader")
+
+    def _commit(self, request: Request, key: str) -> Reply:
+        """The blob becomes these blocks, whichever list they are looked up in."""
+        blocks = [one.text or "" for one in ElementTree.fromstring(request.body)]
+        if any(block not in self.parts.get(key, {}) for block in blocks):
+            return error(400, "InvalidBlockList")
+        parts = self.parts.pop(key)
+        self.objects[key] = Stored(b"".join(parts[block] for block in blocks))
+        return Reply(201, b"", self.versions(self.objects[key]))
+
+    def _batch(self, request: Request) -> Reply:
+        """Removals in one request, as parts of MIME."""
+        answers = []
+        for number, path in enumerate(re.findall(rb"DELETE (\S+) HTTP/1.1", request.body)):
+            key = _unquoted(urlsplit(path.decode()).path).partition(f"/{self.bucket}/")[2]
+            status = "202 Accepted" if self.objects.pop(key, None) else "404 The specified blob does not exist."
+            code = "" if status.startswith("202") else "x-ms-error-code: BlobNotFound\r\n"
+            answers.append(
+                "--b\r\nContent-Type: application/http\r\n"
+                f"Content-ID: {number}\r\n\r\nHTTP/1.1 {status}\r\n{code}x-ms-version: 2023-11-03\r\n\r\n"
+            )
+        body = "".join([*answers, "--b--"]).encode()
+        return Reply(202, body, {"Content-Type": "multipart/mixed; boundary=b"})
 
     def _read_or_remove(self, request: Request, key: str) -> Reply:
-        if request.method == "GET":
+        if request.method in ("GET", "HEAD"):
             return self.read(request, key)
         return Reply(202) if self.objects.pop(key, None) else error(404, "BlobNotFound")
 
@@ -293,9 +337,11 @@ def aws_signed(url: str, key: str, secret: str, token: str, region: str) -> Chec
 
     def check(request: Request) -> Reply | None:
         query = "&".join(f"{name}={_quoted(values[0])}" for name, values in sorted(request.query.items()))
-        own = (name for name in request.headers if name.startswith("x-amz-") and name != "x-amz-date")
+        signed = re.search("SignedHeaders=([^,]+)", request.headers.get("authorization", ""))
+        named = signed[1].split(";") if signed else []
+        own = (name for name in named if name not in ("host", "x-amz-date"))
         headers = {name: request.headers[name] for name in own}
-        if headers["x-amz-content-sha256"] != hashlib.sha256(request.body).hexdigest():
+        if headers.get("x-amz-content-sha256") != hashlib.sha256(request.body).hexdigest():
             return error(400, "XAmzContentSHA256Mismatch")
         ours = AWSRequest(request.method, f"{url}{request.path}{'?' * bool(query)}{query}", headers, request.body)
         ours.context["timestamp"] = request.headers["x-amz-date"]
@@ -303,8 +349,8 @@ def aws_signed(url: str, key: str, secret: str, token: str, region: str) -> Chec
         auth = S3SigV4Auth(Credentials(key, secret, token), "s3", region)
         text = auth.string_to_sign(ours, auth.canonical_request(ours))
         expected = auth.signature(text, ours)
-        signed = request.headers.get("authorization", "").rpartition("Signature=")[2]
-        return None if signed == expected else error(403, "SignatureDoesNotMatch", "SignatureDoesNotMatch")
+        proof = request.headers.get("authorization", "").rpartition("Signature=")[2]
+        return None if proof == expected else error(403, "SignatureDoesNotMatch", "SignatureDoesNotMatch")
 
     return check
 

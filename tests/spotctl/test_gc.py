@@ -10,7 +10,7 @@ import pytest
 
 from pricing_data.units import DAY
 from spotctl.agent.container.payload import Payload
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.locations import MACHINE
 from spotctl.agent.data.sets import FILES
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.clouds.provider import Machine

@@ -16,10 +16,9 @@ from typing import Any
 from agileml.errors import Unrecoverable
 from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
 from spotctl.agent.container.payload import OTHER_NODE
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.agent.data.blobs.identity import MACHINE, StoreIdentity
-from spotctl.agent.data.blobs.locations import store_at
+from spotctl.agent.data.locations import MACHINE, StoreIdentity, store_at
 from spotctl.agent.data.patience import is_temporary
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 
 _LOG = logging.getLogger(__name__)

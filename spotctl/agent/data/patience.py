@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from spotctl.agent.data.blobs.bucket import StoreUnavailable
+from spotctl.agent.data.stores import StoreUnavailable
 from spotctl.agent.errors import AgentError
 
 PATIENCE_SECONDS = 480.0

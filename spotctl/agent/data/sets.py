@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Any
 
-from spotctl.agent.data.blobs.bucket import NoSuchObject, ObjectBucket, StoreRefused
+from spotctl.agent.data.stores import Bucket, NoSuchObject, StoreRefused
 from spotctl.agent.errors import TransferFailed
 
 FOLDER = "spotctl-data"
@@ -107,7 +107,7 @@ class DataSet:
         return listed
 
 
-def fetch_set(bucket: ObjectBucket, digest: str, cache: Path) -> Path:
+def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
     """The path of a data set on this machine, fetched unless it is complete here. The caller holds the cache's lock.
 
     Contents that have arrived whole are kept if the fetch ends early, and the next one goes on from there.
@@ -152,12 +152,12 @@ def gigabytes(size: int) -> str:
     return f"{size} bytes"
 
 
-def read_whole(bucket: ObjectBucket, key: str) -> bytes:
+def read_whole(bucket: Bucket, key: str) -> bytes:
     """The content of a small object."""
     return b"".join(bucket.get(key))
 
 
-def set_content(bucket: ObjectBucket, digest: str) -> bytes:
+def set_content(bucket: Bucket, digest: str) -> bytes:
     """The list of a data set as it is stored. StoreRefused: the store does not have it, or it is damaged."""
     content = read_whole(bucket, SETS + digest)
     if hashlib.sha256(content).hexdigest() != digest:
@@ -165,7 +165,7 @@ def set_content(bucket: ObjectBucket, digest: str) -> bytes:
     return content
 
 
-def _fetch_files(bucket: ObjectBucket, digests: Iterable[str], folder: Path) -> None:
+def _fetch_files(bucket: Bucket, digests: Iterable[str], folder: Path) -> None:
     has_failed = Event()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         fetches = [pool.submit(_fetch_file, bucket, digest, folder, has_failed) for digest in digests]
@@ -178,7 +178,7 @@ def _fetch_files(bucket: ObjectBucket, digests: Iterable[str], folder: Path) -> 
             raise
 
 
-def _fetch_file(bucket: ObjectBucket, digest: str, folder: Path, has_failed: Event) -> None:
+def _fetch_file(bucket: Bucket, digest: str, folder: Path, has_failed: Event) -> None:
     """Fetches a file under a name that does not count, and renames it once it has proved to be whole."""
     part, hashed = folder / f"{digest}.part", hashlib.sha256()
     try:

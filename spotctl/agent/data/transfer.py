@@ -9,11 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.agent.data.blobs.identity import MACHINE, StoreIdentity
-from spotctl.agent.data.blobs.locations import ObjectPlace, place_of
-from spotctl.agent.data.blobs.objects import write
+from spotctl.agent.data.locations import MACHINE, ObjectPlace, StoreIdentity, place_of
 from spotctl.agent.data.sets import WHOLE, DataSet, SetLocation, build, describe, fetch_set, kept_set, read_whole
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import exclusive
 
@@ -163,7 +161,7 @@ def _download(place: ObjectPlace, kept: Path) -> None:
     shutil.rmtree(new, ignore_errors=True)
     single, keys = place.prefix.rstrip("/"), [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
     files = {key: new / kept.name / key[len(place.prefix) :] for key in keys}
-    if not files and single in place.bucket.list(single):
+    if not files and single and place.bucket.exists(single):
         files = {single: new / kept.name}
     if not files:
         raise StoreRefused("there is no such object, and none below it; correct it in the job file")
@@ -180,7 +178,7 @@ def _download(place: ObjectPlace, kept: Path) -> None:
 def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
     try:
         for name, *_ in listing(folder):
-            write(place.bucket, place.prefix + name, file_pieces(folder / name))
+            place.bucket.write(place.prefix + name, file_pieces(folder / name))
     except OSError as error:
         raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
 

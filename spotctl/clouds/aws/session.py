@@ -264,3 +264,25 @@ def _error_of_sdk(call: str, error: BotoCoreError) -> CloudError:
     if isinstance(error, sdk.PaginationError):
         return NoAnswer(f"{call} repeats the same page token", _LATER)
     return NoAnswer(f"{call}: no answer: {on_one_line(error)}", _LATER)
+
+
+@contextmanager
+def s3_client(keys: tuple[str, str, str], region: str, endpoint: str) -> Iterator[Any]:
+    """A client of S3 for what obstore does not do. OSError: S3 refuses a call, or does not answer."""
+    from boto3.exceptions import Boto3Error
+
+    name, secret, token = keys
+    session = Session(name, secret, token or None, region)
+    config = Config(retries={"mode": "standard", "total_max_attempts": 6})
+    try:
+        with closing(session.client("s3", endpoint_url=endpoint or None, config=config)) as client:
+            yield client
+    except (BotoCoreError, ClientError, Boto3Error) as error:
+        raise OSError(on_one_line(error)) from None
+
+
+def transfer_in_parts(size: int) -> Any:  # noqa: ANN401 - boto3's class
+    """How S3 copies an object that is larger than `size`, in parts of that size."""
+    from boto3.s3.transfer import TransferConfig
+
+    return TransferConfig(multipart_threshold=size, multipart_chunksize=size)

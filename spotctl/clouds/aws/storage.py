@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import http.client
 import json
 import os
-import time
-from collections.abc import Callable, Mapping
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING, Protocol
 
-from spotctl.agent.data.blobs.bucket import ObjectBucket, StoreRefused
-from spotctl.agent.data.blobs.http import Caller, HttpCall, bucket_region
-from spotctl.agent.data.blobs.identity import EARLY_SECONDS
-from spotctl.agent.data.blobs.s3 import S3Bucket
+from spotctl.agent.data.stores import CALL_SECONDS, Bucket, StoreRefused, client_options, retries
 from spotctl.agent.lease.self_deletion import ask
 from spotctl.clouds.aws.machine import metadata_host
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config, S3Credential, S3Store
 
 S3 = "https://s3.amazonaws.com"
 
@@ -41,55 +40,71 @@ class AwsIdentity(Protocol):
     def region(self) -> str: ...
 
 
-def bucket(name: str, who: AwsIdentity) -> ObjectBucket:
+def endpoint() -> str:
+    """Where S3 is, if not at Amazon."""
+    return (os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "").rstrip("/")
+
+
+def bucket(name: str, who: AwsIdentity) -> Bucket:
     """The bucket of this name."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    # Machines of several regions and clouds may share a bucket, and requests are signed for the bucket's region.
-    region = ("" if endpoint else bucket_region(f"{S3}/{name}")) or who.region() or "us-east-1"
-    if endpoint:
-        url = f"{endpoint.rstrip('/')}/{name}"
-    elif "." in name:
+
+    def connect(count: int) -> S3Store:
+        from obstore.store import S3Store
+
+        # Machines of several regions and clouds may share a bucket, and requests are signed for the bucket's region.
+        region = ("" if endpoint() else bucket_region(f"{S3}/{name}")) or who.region() or "us-east-1"
+        config: S3Config = {"endpoint": endpoint()} if endpoint() else {}
         # The endpoint's certificate covers only one label in front of its own name.
-        url = f"https://s3.{region}.amazonaws.com/{name}"
-    else:
-        url = f"https://{name}.s3.{region}.amazonaws.com"
-    return S3Bucket(f"s3://{name}", url, Caller(AwsSigner(region, who.keys)))
+        hosted = not endpoint() and "." not in name
+        return S3Store(
+            name,
+            config=config,
+            region=region,
+            virtual_hosted_style_request=hosted,
+            disable_bulk_delete=True,
+            credential_provider=_provider(who.keys),
+            client_options=client_options(endpoint()),
+            retry_config=retries(count),
+        )
+
+    return Bucket(f"s3://{name}", connect)
 
 
-class AwsSigner:
-    """Signs requests to S3 (Signature Version 4). `keys` is called at first, and when the keys expire soon."""
+def _provider(keys: Callable[[], AwsKeys]) -> Callable[[], S3Credential]:
+    """Keys as obstore asks for them. A caller without credentials is refused before the first request."""
+    first = [keys()]
 
-    def __init__(self, region: str, keys: Callable[[], AwsKeys], now: Callable[[], float] = time.time) -> None:
-        self._region, self._fetch, self._now = region, keys, now
-        self._keys: AwsKeys | None = None
+    def provide() -> S3Credential:
+        known = first.pop() if first else keys()
+        expires = None if known.until == float("inf") else datetime.fromtimestamp(known.until, UTC)
+        token = known.token or None
+        return {"access_key_id": known.key, "secret_access_key": known.secret, "token": token, "expires_at": expires}
 
-    def __call__(self, call: HttpCall) -> Mapping[str, str]:
-        now = self._now()
-        if self._keys is None or now > self._keys.until - EARLY_SECONDS:
-            self._keys = self._fetch()
-        return signature(call, self._keys, self._region, datetime.fromtimestamp(now, UTC))
+    return provide
 
 
-def signature(call: HttpCall, keys: AwsKeys, region: str, now: datetime) -> dict[str, str]:
-    """The headers that prove that the owner of these keys made this very call at this moment."""
-    moment = now.strftime("%Y%m%dT%H%M%SZ")
-    parts, digest = urlsplit(call.url), hashlib.sha256(call.body).hexdigest()
-    own = {name: value for name, value in call.headers.items() if name.startswith("x-amz-")}
-    headers = {**own, "host": parts.netloc, "x-amz-content-sha256": digest, "x-amz-date": moment}
-    if keys.token:
-        headers["x-amz-security-token"] = keys.token
-    names = ";".join(sorted(headers))
-    query = "&".join(f"{quote(name, safe='~')}={quote(value, safe='~')}" for name, value in sorted(call.query.items()))
-    lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
-    canonical = "\n".join((call.method, parts.path or "/", query, lines, names, digest))
-    scope = f"{moment[:8]}/{region}/s3/aws4_request"
-    text = "\n".join(("AWS4-HMAC-SHA256", moment, scope, hashlib.sha256(canonical.encode()).hexdigest()))
-    key = f"AWS4{keys.secret}".encode()
-    for word in scope.split("/"):
-        key = hmac.digest(key, word.encode(), "sha256")
-    proof = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    authorization = f"AWS4-HMAC-SHA256 Credential={keys.key}/{scope}, SignedHeaders={names}, Signature={proof}"
-    return {**{name: value for name, value in headers.items() if name != "host"}, "Authorization": authorization}
+def bucket_region(url: str) -> str:
+    """The region of a bucket, which S3 reveals without credentials; empty if S3 does not answer."""
+    request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - S3's own address
+    try:
+        with _NO_REDIRECTS.open(request, timeout=CALL_SECONDS) as answer:
+            return str(answer.headers.get("x-amz-bucket-region", ""))
+    except urllib.error.HTTPError as error:
+        # S3 may redirect us to the region or refuse access; both answers name the region.
+        with error:
+            return str(error.headers.get("x-amz-bucket-region", ""))
+    except (OSError, http.client.HTTPException):
+        return ""
+
+
+class _KeepRedirects(urllib.request.HTTPRedirectHandler):
+    """Returns redirects like any other answer."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_NO_REDIRECTS = urllib.request.build_opener(_KeepRedirects)
 
 
 class MachineRole:

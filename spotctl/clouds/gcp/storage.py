@@ -4,52 +4,43 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from spotctl.agent.data.blobs.bucket import ObjectBucket, ObjectVersions, StoreRefused
-from spotctl.agent.data.blobs.http import Caller, HttpCall
-from spotctl.agent.data.blobs.identity import EARLY_SECONDS, BearerToken, TokenIdentity
-from spotctl.agent.data.blobs.s3 import S3Bucket
+from spotctl.agent.data.locations import TokenIdentity, bearer
+from spotctl.agent.data.stores import Bucket, StoreRefused, client_options, retries
 from spotctl.agent.lease.self_deletion import fetch_metadata
 from spotctl.clouds.gcp.machine import metadata_host
 
+if TYPE_CHECKING:
+    from obstore.store import GCSStore
 
-def _at_generation(version: str | None) -> Mapping[str, str]:
-    return {"x-goog-if-generation-match": version or "0"}
-
-
-GENERATIONS = ObjectVersions("x-goog-generation", _at_generation)
-"""Cloud Storage compares generations, not entity tags."""
+TOKEN_SECONDS = 300.0
+"""How long a token of the environment is used before the environment is read again."""
 
 
 def endpoint() -> str:
     """Where Cloud Storage is."""
-    return os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "https://storage.googleapis.com")
+    named = os.environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "https://storage.googleapis.com")
+    parts = urlsplit(named)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
-class GoogleBucket(S3Bucket):
-    """A bucket, through the XML interface, which is that of S3 but for copies."""
-
-    def copy(self, key: str, source: S3Bucket, size: int) -> None:  # noqa: ARG002 - the store itself divides the work
-        """See `CopyingBucket`."""
-        (host, name), (_, origin) = (bucket.url.rsplit("/", 1) for bucket in (self, source))
-        path = quote(key, safe="")
-        url = f"{host}/storage/v1/b/{origin}/o/{path}/rewriteTo/b/{name}/o/{path}"
-        query: dict[str, str] = {}
-        while True:
-            body, _ = self.caller.call(HttpCall("POST", url, f"{self.name}/{key}", query))
-            answer = json.loads(body)
-            if answer["done"]:
-                return
-            query = {"rewriteToken": str(answer["rewriteToken"])}
-
-
-def bucket(name: str, who: TokenIdentity) -> ObjectBucket:
+def bucket(name: str, who: TokenIdentity) -> Bucket:
     """The bucket of this name."""
-    parts = urlsplit(endpoint())
-    url = f"{parts.scheme}://{parts.netloc}/{name}"
-    return GoogleBucket(f"gs://{name}", url, Caller(BearerToken(who.token)), GENERATIONS)
+
+    def connect(count: int) -> GCSStore:
+        from obstore.store import GCSStore
+
+        return GCSStore(
+            name,
+            base_url=endpoint(),
+            credential_provider=bearer(who),
+            client_options=client_options(endpoint()),
+            retry_config=retries(count),
+        )
+
+    return Bucket(f"gs://{name}", connect)
 
 
 class MachineAccount:
@@ -58,7 +49,7 @@ class MachineAccount:
     def token(self) -> tuple[str, float]:
         """A token from the environment, or for the machine's service account. StoreRefused: there is none."""
         if token := os.environ.get("GOOGLE_OAUTH_ACCESS_TOKEN"):
-            return token, EARLY_SECONDS
+            return token, TOKEN_SECONDS
         path = "/computeMetadata/v1/instance/service-accounts/default/token"
         try:
             answer = json.loads(fetch_metadata(metadata_host(), path, {"Metadata-Flavor": "Google"}))

@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 
 _PATTERNS = (
     *("*.pyc", "*.pyi", "*.pyx", "*.pxd", "*.a", "*.h", "*.hpp"),
-    # RPC, and an object store for which `spotctl.agent.data.blobs` has a client.
+    # RPC, and an object store for which machines have obstore.
     *("pyarrow/*flight*", "pyarrow/libarrow_s3.*", "pyarrow/_s3fs.*"),
     *("pyarrow/_pyarrow_cpp_tests.*", "pyarrow/src/*"),
 )
 
-_SERVICES = ("ec2", "iam", "pricing", "service-quotas", "sso", "sso-oidc", "ssm", "sts")
+_SERVICES = ("ec2", "iam", "pricing", "s3", "service-quotas", "sso", "sso-oidc", "ssm", "sts")
 """The services of AWS that spotctl or the SDK's sign-in uses; the SDK has a folder for each service."""
 
 RULES = " ".join((*_PATTERNS, *_SERVICES))

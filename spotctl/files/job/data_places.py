@@ -42,6 +42,11 @@ def paths_of(spec: JobSpec) -> dict[tuple[str, str], str]:
     return paths
 
 
+def store_packages(spec: JobSpec) -> tuple[str, ...]:
+    """The packages by which the job's machines reach its data, checkpoint and outputs; none if they are in no store."""
+    return ("obstore",) if bucket_of(spec) or any("://" in path for path in spec.data.values()) else ()
+
+
 def bucket_of(spec: JobSpec) -> str:
     """The bucket of the job's checkpoint or outputs, such as s3://bucket, preferably on one of its clouds; empty if it
     has none."""

@@ -14,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 
 from agileml.errors import AgileMLError
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.agent.data.blobs.locations import place_of
+from spotctl.agent.data.locations import place_of
 from spotctl.agent.data.patience import PATIENCE_SECONDS, is_temporary
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.link import Invocation
 from spotctl.clouds.provider import CloudProvider, Machine, MachineState

@@ -20,8 +20,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from pricing_data.units import MINUTE
-from spotctl.agent.data.blobs.bucket import ObjectChanged, StoreRefused
-from spotctl.agent.data.blobs.conditional import SharedObject
+from spotctl.agent.data.locations import SharedObject
+from spotctl.agent.data.stores import ObjectChanged, StoreRefused
 from spotctl.clouds.errors import NotSent, ProviderError, Unanswered
 from spotctl.clouds.provider import (
     CloudProvider,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bidbrain.strategies.base import Decision, Situation, Strategy
-from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.link import MachineSupplies
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.home.config import Settings

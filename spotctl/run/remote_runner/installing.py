@@ -20,7 +20,7 @@ from spotctl.home.cloud import cloud_of
 from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, ROOT, RunnerLost, RunnerStart
 
 _PACKAGES = (
-    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "packaging", "platformdirs"),
+    *("cloudpickle", "cryptography", "highspy", "httpx", "msgspec", "numpy", "obstore", "packaging", "platformdirs"),
     *("pyarrow", "pydantic", "pyyaml", "rich", "scipy", "stamina", "typer"),
 )
 

@@ -24,8 +24,7 @@ from spotctl.home.installation import read_or_create
 from spotctl.home.paths import Paths
 
 if TYPE_CHECKING:
-    from spotctl.agent.data.blobs.conditional import SharedObject
-    from spotctl.agent.data.blobs.identity import StoreIdentity
+    from spotctl.agent.data.locations import SharedObject, StoreIdentity
     from spotctl.home.config import Settings
 
 _FOLDER = "keys/"
@@ -49,12 +48,12 @@ class RunPlace:
     location: str
 
     def claim(self, who: StoreIdentity) -> SharedObject:
-        from spotctl.agent.data.blobs.conditional import shared_object
+        from spotctl.agent.data.locations import shared_object
 
         return shared_object(f"{self.location}/claim", who)
 
     def store(self, who: StoreIdentity) -> BlobStore:
-        from spotctl.agent.data.blobs.locations import store_at
+        from spotctl.agent.data.locations import store_at
 
         return store_at(self.location, who)
 
@@ -77,7 +76,7 @@ def attach(location: str, settings: Settings, who: StoreIdentity) -> RunPlace:
 
     BadRequest: there is no run, or the job has another one here.
     """
-    from spotctl.agent.data.blobs.locations import store_at
+    from spotctl.agent.data.locations import store_at
     from spotctl.clouds.remote.home import public_key
 
     location = location.rstrip("/")

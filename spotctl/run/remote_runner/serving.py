@@ -18,9 +18,8 @@ from pathlib import Path
 from agileml.errors import AgileMLError
 from agileml.runtime.blob_store import UnreadableBlob
 from pricing_data.errors import PricingDataError
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.agent.data.blobs.conditional import SharedObject
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.locations import MACHINE, SharedObject
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.clouds.errors import ProviderError

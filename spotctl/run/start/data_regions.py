@@ -7,10 +7,10 @@ from pricing_data.list_prices import Location, egress
 from pricing_data.market import api_region
 from pricing_data.units import usd_text
 from spotctl.agent.cloud_parts import clouds_by_scheme
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.locations import StoreIdentity
 from spotctl.agent.data.sets import SetLocation
-from spotctl.clouds.wiring import bucket_region_of
+from spotctl.agent.data.stores import StoreRefused
+from spotctl.clouds.wiring import buckets_of
 from spotctl.files.job.data_places import bucket_at, bucket_of, stored_folders
 from spotctl.files.job.spec import JobSpec
 from spotctl.planning.values import JobPlan
@@ -52,11 +52,10 @@ def bucket_location(location: str, identity: StoreIdentity = LAUNCHER) -> Locati
     """Where a bucket is, if its cloud says so to this identity."""
     scheme, _, rest = location.partition("://")
     cloud = clouds_by_scheme().get(scheme)
-    part = None if cloud is None else bucket_region_of(cloud)
-    if cloud is None or part is None:
+    if cloud is None:
         return None
     try:
-        region = part.region_of(rest.partition("/")[0], identity.at(cloud))
+        region = buckets_of(cloud).region_of(rest.partition("/")[0], identity.at(cloud))
     except StoreRefused:
         # Whoever may only read objects cannot ask; the launch goes on without the line.
         return None

@@ -14,6 +14,7 @@ from spotctl.clouds.remote.platforms import (
     MachinePlatform,
     here,
 )
+from spotctl.files.job.data_places import store_packages
 from spotctl.files.job.spec import ANY, JobSpec, ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
@@ -24,9 +25,9 @@ _PROCESSORS = {X86: ("x86_64",), ARM: ("aarch64",), ANY: ("x86_64", "aarch64")}
 
 
 def check_machine_packages(spec: JobSpec, settings: Settings, of_runner: Sequence[str] = ()) -> None:
-    """Chooses the packages of a training's nodes, and of a runner that is to move to a machine. BadRequest: some of the
+    """Chooses the packages of a job's nodes, and of a runner that is to move to a machine. BadRequest: some of the
     machines that the job may rent could not get theirs."""
-    of_nodes = NODE_PACKAGES if spec.kind is ProgramKind.AGILEML else ()
+    of_nodes = (*(NODE_PACKAGES if spec.kind is ProgramKind.AGILEML else ()), *store_packages(spec))
     if spec.is_local or spec.on_ray or not (of_nodes or of_runner):
         return
     folder = settings.home / "machines" / "archives"

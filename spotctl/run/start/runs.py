@@ -17,7 +17,7 @@ from pathlib import Path
 from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.units import parse_amount
-from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.locations import StoreIdentity
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import library, price_store, provider_of
 from spotctl.files.job.checks import launch_problems

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING
 
+from spotctl.agent.cloud_parts import clouds_by_scheme
+from spotctl.agent.data.locations import StoreIdentity
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.errors import AgentError
+from spotctl.clouds.wiring import buckets_of
 from spotctl.files.job.data_places import paths_of
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
@@ -82,7 +88,8 @@ def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
 
 
 def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
-    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them."""
+    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them, without
+    the parts of files that killed machines have left there, which would be billed for ever."""
     program = spec.program
     if isinstance(program, Command) and program.checkpoint is not None:
         from spotctl.agent.checkpoints.stored import discard_checkpoints
@@ -92,3 +99,16 @@ def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
             discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)
         except AgentError as error:
             raise BadRequest(f"{spec.name}: {error}") from error
+        drop_abandoned_parts(program.checkpoint.path, LAUNCHER)
+
+
+def drop_abandoned_parts(location: str, who: StoreIdentity) -> None:
+    """Removes parts of objects that killed machines left below a location more than a day ago, as far as `who` may."""
+    scheme, _, rest = location.partition("://")
+    cloud = clouds_by_scheme().get(scheme)
+    if cloud is None:
+        return
+    name, _, prefix = rest.partition("/")
+    before = datetime.now(UTC) - timedelta(days=1)
+    with suppress(StoreRefused):
+        buckets_of(cloud).drop_abandoned(name, f"{prefix.strip('/')}/".lstrip("/"), before, who.at(cloud))

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pricing_data.units import counted
-from spotctl.agent.data.blobs.bucket import CopyingBucket, ObjectBucket, StoreRefused, StoreUnavailable
-from spotctl.agent.data.blobs.identity import StoreIdentity
-from spotctl.agent.data.blobs.locations import place_of
-from spotctl.agent.data.blobs.objects import write
+from spotctl.agent.cloud_parts import clouds_by_scheme
+from spotctl.agent.data.locations import StoreIdentity, place_of
 from spotctl.agent.data.sets import CONNECTIONS, FILES, WHOLE, DataSet, SetLocation, gigabytes, set_content
+from spotctl.agent.data.stores import Bucket, StoreRefused, StoreUnavailable
+from spotctl.clouds.wiring import buckets_of
 from spotctl.files.job.data_places import bucket_at, copy_in
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.wall_clock import wall_us
@@ -90,18 +90,17 @@ def copy_set(
     present = {key.removeprefix(FILES) for key in target.list(FILES)}
     missing = {digest: size for digest, size in listed.contents.items() if digest not in present}
     # Within one store, the store itself copies.
-    is_same_store = first.bucket.partition("://")[0] == near.bucket.partition("://")[0]
-    copies = target if isinstance(target, CopyingBucket) and is_same_store else None
+    copies = _copies(first.bucket, near.bucket, identity)
 
-    def copy(digest: str, size: int) -> None:
+    def copy(digest: str) -> None:
         check(0.0)
         if copies is not None:
-            copies.copy(FILES + digest, source, size)
+            copies(FILES + digest)
         else:
-            write(target, FILES + digest, _checked(source, digest, check))
+            target.write(FILES + digest, _checked(source, digest, check))
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        pending = [pool.submit(copy, digest, size) for digest, size in missing.items()]
+        pending = [pool.submit(copy, digest) for digest in missing]
         try:
             for future in pending:
                 future.result()
@@ -112,7 +111,7 @@ def copy_set(
     return missing
 
 
-def _checked(source: ObjectBucket, digest: str, check: Callable[[float], object]) -> Iterator[bytes]:
+def _checked(source: Bucket, digest: str, check: Callable[[float], object]) -> Iterator[bytes]:
     """The content of a file. StoreRefused, before its last piece can count: it is damaged."""
     hashed = hashlib.sha256()
     for piece in source.get(FILES + digest):
@@ -123,7 +122,17 @@ def _checked(source: ObjectBucket, digest: str, check: Callable[[float], object]
         raise StoreRefused(f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again")
 
 
-def _bucket(location: SetLocation, identity: StoreIdentity) -> ObjectBucket:
+def _copies(first: str, near: str, identity: StoreIdentity) -> Callable[[str], None] | None:
+    """Has a store copy an object of this name between two of its buckets; None if they are in two stores."""
+    (scheme, _, source), (other, _, target) = (bucket.partition("://") for bucket in (first, near))
+    if scheme != other:
+        return None
+    cloud = clouds_by_scheme()[scheme]
+    copy = buckets_of(cloud).copy
+    return lambda key: copy(key, source, target, identity.at(cloud))
+
+
+def _bucket(location: SetLocation, identity: StoreIdentity) -> Bucket:
     place = place_of(location.bucket, identity)
     assert place is not None
     return place.bucket

@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from pricing_data.units import DAY
-from spotctl.agent.data.blobs.bucket import NoSuchObject, ObjectBucket, StoreRefused
-from spotctl.agent.data.blobs.identity import StoreIdentity
-from spotctl.agent.data.blobs.locations import place_of
-from spotctl.agent.data.blobs.objects import write
+from spotctl.agent.data.locations import StoreIdentity, place_of
 from spotctl.agent.data.sets import CONNECTIONS, FILES, FOLDER, SETS, WHOLE, DataSet, SetLocation, read_whole
+from spotctl.agent.data.stores import Bucket, NoSuchObject, StoreRefused
 from spotctl.agent.files import exclusive, replace_json
 from spotctl.files.job.data_places import copy_in
 from spotctl.home.config import Settings
@@ -98,7 +96,7 @@ def _bucket(use: DataUse) -> str:
     return use.location.bucket
 
 
-def _remove_sets(bucket: ObjectBucket, installation: str, digests: Iterable[str]) -> None:
+def _remove_sets(bucket: Bucket, installation: str, digests: Iterable[str]) -> None:
     """Gives up this home's use of data sets in a bucket, and removes what no home uses, also if an earlier removal left
     it.
 
@@ -124,11 +122,11 @@ def _remove_sets(bucket: ObjectBucket, installation: str, digests: Iterable[str]
         bucket.delete(COLLECTING + installation)
 
 
-def _announce(bucket: ObjectBucket, installation: str) -> None:
+def _announce(bucket: Bucket, installation: str) -> None:
     bucket.put(COLLECTING + installation, str(int(time.time())).encode())
 
 
-def _delete(bucket: ObjectBucket, installation: str, keys: Sequence[str]) -> None:
+def _delete(bucket: Bucket, installation: str, keys: Sequence[str]) -> None:
     for first in range(0, len(keys), _BATCH):
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             for _ in pool.map(bucket.delete, keys[first : first + _BATCH]):
@@ -190,7 +188,7 @@ def missing_sets(bucket: str, locations: Iterable[SetLocation], identity: StoreI
     return sum(SETS + location.digest not in present for location in locations)
 
 
-def claim(bucket: ObjectBucket, digest: str, listed: bytes, installation: str, wait: Callable[[], object]) -> None:
+def claim(bucket: Bucket, digest: str, listed: bytes, installation: str, wait: Callable[[], object]) -> None:
     """Names a data set, with the list of its files, as used by a home, so that no home removes files that this one
     counts on. `wait` is called while a removal goes on.
 
@@ -198,14 +196,14 @@ def claim(bucket: ObjectBucket, digest: str, listed: bytes, installation: str, w
     """
     while True:
         bucket.put(user_key(digest, installation), str(wall_us()).encode())
-        write(bucket, SETS + digest, [listed])
+        bucket.write(SETS + digest, [listed])
         since = time.time() - COLLECTING_SECONDS
         if all(_since(bucket, key) <= since for key in bucket.list(COLLECTING)):
             return
         wait()
 
 
-def _since(bucket: ObjectBucket, key: str) -> float:
+def _since(bucket: Bucket, key: str) -> float:
     """When the removal that an object announces began; 0 once it has ended."""
     try:
         return int(read_whole(bucket, key))

@@ -13,11 +13,9 @@ from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
 from pricing_data.units import counted
-from spotctl.agent.data.blobs.bucket import ObjectBucket, StoreRefused
-from spotctl.agent.data.blobs.identity import StoreIdentity
-from spotctl.agent.data.blobs.locations import place_of
-from spotctl.agent.data.blobs.objects import write
+from spotctl.agent.data.locations import StoreIdentity, place_of
 from spotctl.agent.data.sets import CONNECTIONS, FILES, DataSet, SetLocation, describe, gigabytes
+from spotctl.agent.data.stores import Bucket, StoreRefused
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.files import replace_json
 from spotctl.files.job.data_places import bucket_of, stored_folders
@@ -117,7 +115,7 @@ class _Storing:
                 return location
         raise TransferFailed(f"data {self.source}: {changed} keeps changing; launch again when nothing writes to it")
 
-    def _send(self, listed: DataSet, bucket: ObjectBucket) -> None:
+    def _send(self, listed: DataSet, bucket: Bucket) -> None:
         is_said = False
 
         def wait() -> None:
@@ -139,11 +137,11 @@ class _Storing:
         self.say(f"data {self.name}: {files}, {size}, in {self.bucket}; {sent}")
 
 
-def _send_files(bucket: ObjectBucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:
+def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:
     progress = _Progress(sum(size for _, size in files.values()))
 
     def send(digest: str, path: Path) -> None:
-        write(bucket, FILES + digest, _checked_pieces(path, digest, progress, ended))
+        bucket.write(FILES + digest, _checked_pieces(path, digest, progress, ended))
 
     ended = threading.Event()
     with ThreadPoolExecutor(CONNECTIONS) as pool:

@@ -18,7 +18,7 @@ from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.clouds.errors import NotPermitted, ProviderError
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.provider import Machine
-from spotctl.files.job.data_places import copies_near
+from spotctl.files.job.data_places import copies_near, store_packages
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.log import events as ev
@@ -106,7 +106,8 @@ class CommandWorkload(Workload):
 
     def supplies(self) -> MachineSupplies:
         """The job's folder, and the secrets that it names."""
-        return MachineSupplies(self._environment.secrets, self._environment.workdir)
+        packages = store_packages(self._spec)
+        return MachineSupplies(self._environment.secrets, self._environment.workdir, packages=packages)
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
         """Looks at nodes and checkpoints, and assigns work to machines."""

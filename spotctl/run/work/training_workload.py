@@ -31,7 +31,7 @@ from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.provider import Machine, MachineState
-from spotctl.files.job.data_places import copies_near
+from spotctl.files.job.data_places import copies_near, store_packages
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec, data_variable
 from spotctl.files.model_files import check_nothing_lost, save_model
@@ -135,7 +135,8 @@ class TrainingWorkload(Workload):
     def supplies(self) -> MachineSupplies:
         """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
         secrets = {**self._environment.secrets, SECRET_VARIABLE: self._secret.hex()}
-        return MachineSupplies(secrets, self._environment.workdir, self._nodes.reach, NODE_PACKAGES)
+        packages = (*NODE_PACKAGES, *store_packages(self._spec))
+        return MachineSupplies(secrets, self._environment.workdir, self._nodes.reach, packages)
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
         """Reports changes of machines to the controller, and listens to it for a moment."""

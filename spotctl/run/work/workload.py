@@ -15,7 +15,7 @@ from typing import Any
 
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.podman import NO_CONTAINER, Container
-from spotctl.agent.data.blobs.identity import StoreIdentity
+from spotctl.agent.data.locations import StoreIdentity
 from spotctl.agent.data.patience import patiently
 from spotctl.agent.data.transfer import local_copy
 from spotctl.agent.errors import AgentError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -16,8 +16,6 @@ from google.cloud.compute_v1.services.instances.transports import rest_base
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf.json_format import ParseDict
 
-from spotctl.agent.data.blobs.http import Caller, HttpCall
-from spotctl.agent.data.blobs.s3 import S3Bucket
 from spotctl.agent.lease.self_deletion import METADATA_HOST
 from spotctl.clouds.azure import self_deletion as azure
 from spotctl.clouds.azure.calls import ArmCall, Operation, TrialOperation
@@ -29,7 +27,7 @@ from spotctl.home.installation import INSTALLATION_TAG
 from tests.cloud.aws_reservations import CapacityReservation
 from tests.cloud.azure_models import check_version
 from tests.servers.aws import action_of, arguments_of
-from tests.servers.aws_models import misfits, objects_operation
+from tests.servers.aws_models import misfits
 from tests.servers.loopback import Request
 from tests.spotctl.agent.lease.test_self_deletion import AZURE, GOOGLE
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
@@ -137,43 +135,6 @@ def test_a_request_that_does_not_fit_is_seen(body: str, problem: str) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}
     (found,) = misfits(Request("POST", "/", {}, form, f"{body}&Version=2016-11-15".encode()))
     assert problem in found
-
-
-@dataclass
-class Listener:
-    """Answers the calls about a bucket, and keeps them."""
-
-    calls: list[HttpCall] = field(default_factory=list)
-
-    def call(self, call: HttpCall) -> tuple[bytes, Mapping[str, str]]:
-        self.calls.append(call)
-        upload = "<Upload><Key>k</Key><UploadId>u</UploadId><Initiated>2020-01-01T00:00:00Z</Initiated></Upload>"
-        answer = f"<R>{upload if call.method == 'GET' else '<UploadId>u</UploadId>'}</R>"
-        return answer.encode(), {"etag": '"1"'}
-
-
-def test_calls_about_objects_fit_the_model_of_s3() -> None:
-    """They are made and signed without the SDK, by machines and by the launcher."""
-    listener = Listener()
-    bucket = S3Bucket("s3://b", "https://s3.amazonaws.com/b", cast("Caller", listener))
-    bucket.put("runs/model", b"1")
-    assert list(bucket.list("runs/")) == ["k"]
-    upload = bucket.upload("runs/model")
-    upload.part(1, b"1")
-    upload.finish()
-    bucket.upload("runs/model").abort()
-    bucket.delete("runs/model")
-    named = [objects_operation(call.method, urlsplit(call.url).path, call.query) for call in listener.calls]
-    assert sorted(set(named)) == [
-        "AbortMultipartUpload",
-        "CompleteMultipartUpload",
-        "CreateMultipartUpload",
-        "DeleteObject",
-        "ListMultipartUploads",
-        "ListObjectsV2",
-        "PutObject",
-        "UploadPart",
-    ]
 
 
 # -- Google Cloud ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from tests.spotctl.run import worlds
 from tests.spotctl.run.worlds import ONCE, ROUND_SECONDS, RUN, TARIFF, MemoryLog
 
 if TYPE_CHECKING:
-    from spotctl.agent.data.blobs.identity import StoreIdentity
+    from spotctl.agent.data.locations import StoreIdentity
     from spotctl.planning.values import JobPlan
 
 

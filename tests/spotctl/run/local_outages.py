@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from agileml.runtime.blob_store import FileBlobStore
-from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.cli.boundary import DONE, USAGE
 from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.link import AgentLink

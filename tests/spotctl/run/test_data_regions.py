@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 from pricing_data.list_prices import Location
-from spotctl.agent.data.blobs import http
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data import stores
+from spotctl.agent.data.locations import MACHINE
 from spotctl.cli.runs import launches
 from spotctl.cli.runs.launches import say_which_data_is_far
-from spotctl.clouds.wiring import bucket_region_of
 from spotctl.files.job.reader import load
-from spotctl.home.cloud import rented_clouds
 from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_buckets
 from tests.servers.loopback import Reply, Request, serving
 
@@ -45,7 +43,7 @@ class Regions:
 
 @pytest.fixture(autouse=True)
 def _clouds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(http, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
     with serving(Regions()) as server:
         for name in ("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "AWS_ENDPOINT_URL_S3"):
@@ -65,10 +63,6 @@ def _clouds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_a_bucket_says_where_it_is(location: str, place: Location | None) -> None:
     assert bucket_location(location, MACHINE) == place
-
-
-def test_a_cloud_that_does_not_say_where_buckets_are_has_no_such_part() -> None:
-    assert [cloud for cloud in rented_clouds() if bucket_region_of(cloud) is not None] == ["aws", "gcp"]
 
 
 def plan(folder: Path, data: str) -> Any:  # noqa: ANN401  # of a plan, only these parts are read

@@ -14,7 +14,7 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR
 from spotctl.agent.checkpoints.stored import note_ended
 from spotctl.agent.container.payload import NodeTask
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.locations import MACHINE
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.planning.facts import OVERHEADS
 from spotctl.run.work import command_workload

@@ -12,11 +12,11 @@ from azure.core.credentials import AccessToken
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.clouds.aws.identity import AwsLauncher
+from spotctl.agent.data.stores import StoreRefused
+from spotctl.clouds.aws.buckets import AwsLauncher
 from spotctl.clouds.azure.cloud import AzureSettings
 from spotctl.clouds.azure.session import storage_token
-from spotctl.clouds.gcp.identity import GoogleLauncher
+from spotctl.clouds.gcp.buckets import GoogleLauncher
 from tests.servers.loopback import Reply, Request, serving
 
 

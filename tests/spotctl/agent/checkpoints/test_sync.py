@@ -19,7 +19,7 @@ from spotctl.agent.checkpoints.stored import (
 )
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
-from spotctl.agent.data.blobs.bucket import StoreRefused
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.data.transfer import deliver, local_copy
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 

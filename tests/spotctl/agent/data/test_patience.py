@@ -15,15 +15,14 @@ from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.processes import MARK
-from spotctl.agent.data import patience
-from spotctl.agent.data.blobs import http
+from spotctl.agent.data import patience, stores
 from spotctl.agent.errors import TransferFailed
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.node import CommandNode
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
 from tests.servers.objects import S3Dialect, bearer
 
-FAILURES = 3 * http.ATTEMPTS + 1
+FAILURES = 3 * stores.ATTEMPTS + 1
 """Requests that fail: more than one attempt to store something."""
 
 KEPT = "gs://bucket/kept"
@@ -31,7 +30,7 @@ KEPT = "gs://bucket/kept"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
-    monkeypatch.setattr(http, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.0)
     monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
     usual = signal.getsignal(signal.SIGTERM)

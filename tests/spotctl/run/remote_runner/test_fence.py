@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
-from spotctl.agent.data.blobs.bucket import ObjectChanged, StoreRefused
-from spotctl.agent.data.blobs.conditional import Content
+from spotctl.agent.data.locations import SharedObject
+from spotctl.agent.data.stores import Content, ObjectChanged, StoreRefused
 from spotctl.clouds.errors import NotSent, Unanswered
 from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, MachineState
 from spotctl.run.remote_runner.fence import STALE_SECONDS, WINDOW_SECONDS, Claim, Fence, FencedProvider, Watch
@@ -19,7 +19,7 @@ from spotctl.run.remote_runner.start import Superseded
 
 
 @dataclass
-class Cell:
+class Cell(SharedObject):
     """An object in memory. `lose` answers get lost after the write, `refuse` requests before it."""
 
     content: Content | None = None

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from agileml.runtime.blob_store import FileBlobStore
-from spotctl.agent.data.blobs.identity import MACHINE
-from spotctl.agent.data.blobs.locations import store_at
+from spotctl.agent.data.locations import MACHINE, store_at
 from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.clouds.azure.cloud import AzureMachineSettings
 from spotctl.clouds.gcp.cloud import GcpMachineSettings

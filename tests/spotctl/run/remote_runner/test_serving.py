@@ -12,8 +12,7 @@ import pytest
 
 from agileml.runtime.blob_store import UnreadableBlob
 from pricing_data.market import Market
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.agent.data.blobs.conditional import Content
+from spotctl.agent.data.stores import Content, StoreRefused
 from spotctl.agent.errors import AgentError
 from spotctl.log.outcomes import LogFailed
 from spotctl.log.state import Allocation, Held, RunState

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-from spotctl.agent.data.blobs import http
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data import stores
+from spotctl.agent.data.locations import MACHINE
 from spotctl.agent.data.sets import FILES
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
@@ -62,20 +63,21 @@ class Bucket:
 
     def calls(self, method: str, path: str = FILES) -> list[int]:
         """The bytes of each request to files, in their order; then they are forgotten."""
-        found = [len(call.body) for call in self.server.requests if call.method == method and path in call.path]
+        found = [len(one.body) for one in self.server.requests if one.method == method and path in unquote(one.path)]
         self.server.requests.clear()
         return found
 
     def fetched(self) -> int:
         """The bytes of files that were asked for; then they are forgotten."""
-        asked = [call.path for call in self.server.requests if call.method == "GET" and FILES in call.path]
+        read = [unquote(call.path) for call in self.server.requests if call.method == "GET"]
+        asked = [path for path in read if FILES in path]
         self.server.requests.clear()
         return sum(len(self.store.objects[path.removeprefix("/bucket/")].content) for path in asked)
 
 
 @contextmanager
 def bucket_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    monkeypatch.setattr(http, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
     with serving(GoogleDialect("bucket", bearer("token"))) as server:
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", server.url)

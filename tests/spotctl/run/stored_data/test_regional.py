@@ -11,14 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from pricing_data.market import Market
 from pricing_data.units import DAY
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.locations import MACHINE
 from spotctl.agent.data.sets import FILES, FOLDER, SETS, WHOLE, SetLocation
+from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.data.transfer import local_copy
 from spotctl.cli import doctor_checks as checks
 from spotctl.clouds.doctor import Level
@@ -42,7 +43,7 @@ from tests.waiting import eventually
 NEAR = "data_buckets: {us-central1: gs://west/}\n"
 HERE = Market("gcp", "us-central1", "us-central1-a", "n2-standard-4")
 _COPY = """\
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.locations import MACHINE
 from spotctl.agent.data.sets import SetLocation
 from spotctl.run.stored_data.regional import copy_set
 copy_set(SetLocation.parse({!r}), SetLocation.parse({!r}), "home", MACHINE)
@@ -79,7 +80,7 @@ def read(bucket: Bucket, place: str, machine: str) -> tuple[dict[str, str], list
     said = list[str]()
     bucket.server.requests.clear()
     kept = local_copy(place, bucket.folder / machine, near=near_of(place), say=said.append)
-    asked = {call.path.split("/")[1] for call in bucket.server.requests if f"/{FILES}" in call.path}
+    asked = {call.path.split("/")[1] for call in bucket.server.requests if f"/{FILES}" in unquote(call.path)}
     return {path.name: path.read_text() for path in kept.iterdir()}, sorted(asked), said
 
 
@@ -140,7 +141,7 @@ def test_a_killed_copy_goes_on_where_it_was(bucket: Bucket, done: int) -> None:
 
     def is_there() -> bool:
         wanted = f"/west/{WHOLE}" if done == 3 else "/rewriteTo/"
-        return sum(wanted in call.path for call in bucket.server.requests) > (0 if done == 3 else done)
+        return sum(wanted in unquote(call.path) for call in bucket.server.requests) > (0 if done == 3 else done)
 
     eventually(is_there)
     process.send_signal(signal.SIGKILL)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import DAY
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.locations import MACHINE
 from spotctl.agent.data.sets import FILES, FOLDER, SETS
 from spotctl.agent.data.transfer import local_copy
 from spotctl.files.job.reader import load, written

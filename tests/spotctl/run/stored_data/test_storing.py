@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from agileml.runtime import blob_store
 from spotctl.agent.data import sets
-from spotctl.agent.data.blobs.identity import MACHINE
+from spotctl.agent.data.locations import MACHINE
 from spotctl.agent.data.sets import FILES, SETS, DataSet, DigestOf, SetLocation, describe
 from spotctl.agent.data.transfer import local_copy
 from spotctl.agent.errors import TransferFailed
@@ -263,7 +264,8 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(bucket: Bucket, tmp_path: P
     bucket.server.faults.clear()
     bucket.server.requests.clear()
     assert files(local_copy(place, cache)) == files(bucket.data)
-    again = {call.path.removeprefix("/bucket/" + FILES) for call in bucket.server.requests if FILES in call.path}
+    asked = [unquote(call.path) for call in bucket.server.requests]
+    again = {path.removeprefix("/bucket/" + FILES) for path in asked if FILES in path}
     assert again == {path.removeprefix(FILES) for path in bucket.store.objects if FILES in path} - arrived
 
 

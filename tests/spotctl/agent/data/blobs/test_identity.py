@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from spotctl.agent.data.blobs.bucket import StoreRefused
-from spotctl.agent.data.blobs.http import HttpCall
-from spotctl.agent.data.blobs.identity import MACHINE, BearerToken
-from spotctl.clouds.aws.storage import AwsKeys, AwsSigner
+from spotctl.agent.cloud_parts import STORAGE, cloud_part
+from spotctl.agent.data.locations import MACHINE
+from spotctl.agent.data.stores import StoreRefused
+from spotctl.clouds.aws.storage import AwsKeys
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
-
-CALL = HttpCall("GET", "http://bucket/x", "x")
-NOW = 1_900_000_000.0
+from tests.servers.objects import AzureDialect, S3Dialect
 
 
 @dataclass
@@ -98,30 +97,40 @@ def test_a_machine_without_an_identity_is_told_so(service: Metadata) -> None:
         MACHINE.at("azure").token()
 
 
-def test_keys_are_fetched_again_before_they_expire() -> None:
-    now, fetched = [NOW], []
+@dataclass
+class Renewing:
+    """An identity whose credentials are valid for so many seconds."""
 
-    def fetch() -> AwsKeys:
-        fetched.append(now[0])
-        return AwsKeys("A", "S", "T", now[0] + 3600)
+    seconds: float
+    fetched: int = 0
 
-    sign = AwsSigner("eu-west-1", fetch, lambda: now[0])
-    for moment in (NOW, NOW + 3200, NOW + 3400):
-        now[0] = moment
-        assert sign(CALL)["x-amz-security-token"] == "T"
-    assert fetched == [NOW, NOW + 3400]
+    def keys(self) -> AwsKeys:
+        self.fetched += 1
+        return AwsKeys("A", "S", "T", time.time() + self.seconds)
+
+    def region(self) -> str:
+        return "eu-west-1"
+
+    def token(self) -> tuple[str, float]:
+        self.fetched += 1
+        return "token", self.seconds
 
 
-def test_a_token_is_used_until_it_is_about_to_expire() -> None:
-    fetched: list[float] = []
-
-    def fetch(seconds: float) -> tuple[str, float]:
-        fetched.append(seconds)
-        return "token", seconds
-
-    lasting, short = BearerToken(lambda: fetch(3600.0)), BearerToken(lambda: fetch(60.0))
-    for _ in range(3):
-        assert lasting(CALL) == {"Authorization": "Bearer token"}
-        short(CALL)
-    assert fetched.count(3600.0) == 1
-    assert fetched.count(60.0) == 3
+@pytest.mark.parametrize("cloud", ["aws", "gcp", "azure"])
+def test_credentials_are_used_until_they_are_about_to_expire(cloud: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = cloud_part(cloud, STORAGE)
+    assert part is not None
+    name = "bucket@account" if cloud == "azure" else "bucket"
+    dialect = AzureDialect if cloud == "azure" else S3Dialect
+    with serving(dialect("bucket", lambda _: None)) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", server.url)
+        monkeypatch.setenv("AZURE_STORAGE_BLOB_ENDPOINT", server.url)
+        lasting, short = Renewing(3600.0), Renewing(60.0)
+        buckets = [part.bucket(name, who) for who in (lasting, short)]
+        for _ in range(3):
+            for bucket in buckets:
+                bucket.put("x", b"")
+            # obstore asks for credentials at most ten times a second.
+            time.sleep(0.15)
+    assert (lasting.fetched, short.fetched) == (1, 3)

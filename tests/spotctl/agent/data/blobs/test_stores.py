@@ -5,21 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
-from spotctl.agent.data.blobs import bucket as blobs_bucket, http, objects, s3
-from spotctl.agent.data.blobs.bucket import CopyingBucket, NoSuchObject, ObjectChanged, StoreRefused
-from spotctl.agent.data.blobs.conditional import Content, shared_object
-from spotctl.agent.data.blobs.locations import place_of, store_at
-from spotctl.agent.data.blobs.s3 import S3Bucket
+from spotctl.agent.cloud_parts import clouds_by_scheme
+from spotctl.agent.data import stores
+from spotctl.agent.data.locations import MACHINE, place_of, shared_object, store_at
+from spotctl.agent.data.stores import Content, NoSuchObject, ObjectChanged, StoreRefused, StoreUnavailable
 from spotctl.clouds.aws import storage as aws
 from spotctl.clouds.azure import storage as azure
+from spotctl.clouds.wiring import buckets_of
+from spotctl.run.start.workloads import drop_abandoned_parts
 from tests.agileml.runtime.blob_store_suite import BlobStoreSuite, Damage, content
-from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
+from tests.servers.loopback import Fault, LoopbackServer, Reply, Request, serving
 from tests.servers.objects import AzureDialect, GoogleDialect, ObjectStore, S3Dialect, Stored, aws_signed, bearer
 
 KEY, SECRET, TOKEN, REGION = "AKIATEST", "secret+/", "session-token", "eu-west-1"
@@ -27,7 +29,7 @@ KEY, SECRET, TOKEN, REGION = "AKIATEST", "secret+/", "session-token", "eu-west-1
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
 
 
 class ObjectSuite(BlobStoreSuite):
@@ -74,7 +76,7 @@ class ObjectSuite(BlobStoreSuite):
     def test_a_large_blob_goes_in_parts(
         self, store: BlobStore, bucket: ObjectStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(objects, "PART_BYTES", 1000)
+        monkeypatch.setattr(stores, "PART_BYTES", 1000)
         store.put("x", [bytes(700), b"1" * 2300, b"2" * 40])
         assert content(store, "x") == bytes(700) + b"1" * 2300 + b"2" * 40
         sizes = [len(one.body) for one in server.requests if one.method == "PUT" and len(one.body) >= 72]
@@ -84,7 +86,7 @@ class ObjectSuite(BlobStoreSuite):
     def test_a_large_write_that_fails_leaves_the_earlier_blob(
         self, store: BlobStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(objects, "PART_BYTES", 1000)
+        monkeypatch.setattr(stores, "PART_BYTES", 1000)
         store.put("x", [b"kept"])
 
         def pieces() -> Iterator[bytes]:
@@ -94,16 +96,16 @@ class ObjectSuite(BlobStoreSuite):
         with pytest.raises(OSError, match="no space left"):
             store.put("x", pieces())
         assert content(store, "x") == b"kept"
-        server.faults.append(Fault("/x", Reply(403), skip=2, times=-1))
+        server.faults.append(Fault("x", Reply(403), skip=2, times=-1))
         with pytest.raises(StoreRefused, match="may not do this"):
             store.put("x", [bytes(3000)])
         server.faults.clear()
         assert content(store, "x") == b"kept"
 
     def test_passing_failures_are_repeated(self, store: BlobStore, server: LoopbackServer) -> None:
-        server.faults.append(Fault("/x", Reply(503), times=3))
+        server.faults.append(Fault("x", Reply(503), times=3))
         store.put("x", [b"content"])
-        server.faults.append(Fault("/x", Reply(500), times=2))
+        server.faults.append(Fault("x", Reply(500), times=2))
         assert content(store, "x") == b"content"
 
     def test_a_failure_that_lasts_is_one_line(self, store: BlobStore, server: LoopbackServer) -> None:
@@ -118,39 +120,57 @@ class ObjectSuite(BlobStoreSuite):
     def test_a_broken_download_goes_on_where_it_was(self, store: BlobStore, server: LoopbackServer) -> None:
         blob = bytes(range(256)) * 10_000
         store.put("x", [blob])
-        server.faults.append(Fault("/x", cut=1_300_000))
+        server.faults.append(Fault("x", cut=1_300_000))
         if isinstance(server.api, AzureDialect):
-            server.faults.append(Fault("/x", cut=100_000))
+            server.faults.append(Fault("x", cut=100_000))
         assert content(store, "x") == blob
         assert "range" in server.requests[-1].headers
 
     @pytest.mark.parametrize("size", [0, 900, 5000])
     def test_the_store_copies_between_its_buckets(
-        self,
-        store: BlobStore,
-        bucket: ObjectStore,
-        server: LoopbackServer,
-        monkeypatch: pytest.MonkeyPatch,
-        size: int,
+        self, store: BlobStore, bucket: ObjectStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch, size: int
     ) -> None:
         """Nothing of the content passes through here, and each part of a large object is a request of its own."""
-        monkeypatch.setattr(blobs_bucket, "COPY_BYTES", 1000)
-        for module in (s3, azure):
-            monkeypatch.setattr(module, "COPY_BYTES", 1000)
+        for module in ("aws", "azure"):
+            monkeypatch.setattr(f"spotctl.clouds.{module}.buckets.COPY_BYTES", 1000)
         store.put("x", [bytes(range(200)) * (size // 200)])
-        key, other = "jobs/a b/x", bucket.add("near")
-        source, target = (place_of(self.location.replace("bucket", name)) for name in ("bucket", "near"))
-        assert source is not None
-        assert target is not None
-        assert isinstance(target.bucket, CopyingBucket)
+        scheme, _, rest = self.location.partition("://")
+        key, other, name = "jobs/a b/x", bucket.add("near"), rest.partition("/")[0]
+        cloud = clouds_by_scheme()[scheme]
+        copy = partial(buckets_of(cloud).copy, key, name, name.replace("bucket", "near"), MACHINE.at(cloud))
         server.requests.clear()
-        target.bucket.copy(key, source.bucket, len(bucket.objects[key].content))
+        copy()
         assert other.objects[key].content == bucket.objects[key].content
-        assert not [one for one in server.requests if one.method == "GET" and one.path.endswith("/x")]
+        assert not [one for one in server.requests if one.method == "GET" and one.path.endswith("x")]
         assert max(len(one.body) for one in server.requests if not one.body.startswith(b"<")) == 0
         del bucket.objects[key]
         with pytest.raises(NoSuchObject):
-            target.bucket.copy(key, source.bucket, size)
+            copy()
+
+    def test_markers_of_folders_are_listed_as_such(self, bucket: ObjectStore) -> None:
+        bucket.objects |= {f"data/{name}": Stored(b"1" * (name == "b/c")) for name in ("", "b/", "b/c", "empty")}
+        place = place_of(self.location.replace("jobs/a b", "data").rstrip("/"))
+        assert place is not None
+        assert set(place.bucket.list(place.prefix)) - {"data/"} == {"data/b/", "data/b/c", "data/empty"}
+
+    def test_a_name_that_cannot_be_a_files_is_refused(self, bucket: ObjectStore) -> None:
+        place = place_of(self.location)
+        assert place is not None
+        for name in ("a//b", "/a", "a/../b", "a/./b", "a/"):
+            for use in (place.bucket.delete, lambda key: place.bucket.write(key, [b"."]), place.bucket.exists):
+                with pytest.raises(StoreRefused, match=r"^\w+://[\w@]+/.*: a name that cannot be a file's"):
+                    use(name)
+        bucket.objects["data/a//b"] = Stored(b"")
+        with pytest.raises(StoreRefused, match="data/a//b: a name that cannot be a file's"):
+            place.bucket.list("data/")
+        assert set(bucket.objects) == {"data/a//b"}
+
+    def test_what_the_last_version_wrote_is_read(self, store: BlobStore, bucket: ObjectStore) -> None:
+        """A blob is its content and the SHA-256 of it; a name is a key below the location."""
+        written = b"model" + bytes.fromhex("9372c470eeadd5ecd9c3c74c2b3cb633f8e2f2fad799250a0f70d652b6b825e4")
+        bucket.objects["jobs/a b/models/run.1/node-0"] = Stored(written)
+        assert store.list("models/run.1/") == ["models/run.1/node-0"]
+        assert content(store, "models/run.1/node-0") == b"model"
 
     def test_a_store_that_is_not_there(self, store: BlobStore, bucket: ObjectStore) -> None:
         bucket.bucket = "another"
@@ -175,6 +195,33 @@ class ObjectSuite(BlobStoreSuite):
             ours.write(b"ours again", first)
         assert ours.read() == Content(b"theirs", second)
 
+    @pytest.mark.parametrize("answer", ["500", "none"])
+    @pytest.mark.parametrize("version", [None, "current"])
+    def test_a_write_that_was_stored_and_then_not_confirmed_is_ours(
+        self, bucket: ObjectStore, server: LoopbackServer, version: str | None, answer: str
+    ) -> None:
+        claim = shared_object(f"{self.location.rstrip('/')}/claim")
+        known = version and claim.write(b"before", None)
+        if answer == "none":
+            server.faults.append(Fault("claim", lost=True))
+        else:
+            _answer_writes(bucket, Reply(500), stores_them=True)
+        found = claim.write(b"ours", known)
+        assert claim.read() == Content(b"ours", found)
+
+    def test_a_write_that_failed_is_not_ours(self, bucket: ObjectStore) -> None:
+        claim = shared_object(f"{self.location.rstrip('/')}/claim")
+        _answer_writes(bucket, Reply(500), stores_them=False)
+        with pytest.raises(StoreUnavailable):
+            claim.write(b"ours", None)
+        assert claim.read() is None
+        first = claim.write(b"ours", None)
+        _answer_writes(bucket, Reply(500), stores_them=False)
+        bucket.objects["jobs/a b/claim"] = Stored(b"theirs", 99)
+        with pytest.raises(ObjectChanged):
+            claim.write(b"ours again", first)
+        assert bucket.objects["jobs/a b/claim"].content == b"theirs"
+
 
 class TestS3(ObjectSuite):
     location = "s3://bucket/jobs/a b/"
@@ -197,30 +244,10 @@ class TestS3(ObjectSuite):
             kept.check = aws_signed(running.url, KEY, SECRET, TOKEN, REGION)
             yield running
 
-    def test_parts_that_a_machine_left_behind_are_removed_after_a_day(
-        self, store: BlobStore, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The machine was killed, so it could not remove them itself. Uploads that go on, and those elsewhere, stay."""
-        monkeypatch.setattr(objects, "PART_BYTES", 1000)
-        now = datetime.now(UTC)
-        left = {"jobs/a b/old/1": 25, "jobs/a b/recent/2": 23, "jobs/other/3": 99}
-        for number, hours in left.items():
-            bucket.parts[number], bucket.begun[number] = {"1": b"left"}, now - timedelta(hours=hours)
-        store.put("x", [bytes(3000)])
-        assert set(bucket.parts) == {"jobs/a b/recent/2", "jobs/other/3"}
-
-    def test_an_identity_that_may_not_list_uploads_may_write(
-        self, store: BlobStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(objects, "PART_BYTES", 1000)
-        server.faults.append(Fault("/bucket/", Reply(403)))
-        store.put("x", [bytes(3000)])
-        assert content(store, "x") == bytes(3000)
-
     def test_parts_of_a_failed_upload_are_removed(
         self, store: BlobStore, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(objects, "PART_BYTES", 1000)
+        monkeypatch.setattr(stores, "PART_BYTES", 1000)
 
         def pieces() -> Iterator[bytes]:
             yield bytes(3000)
@@ -230,6 +257,39 @@ class TestS3(ObjectSuite):
         with pytest.raises(OSError):  # noqa: PT011 - any
             store.put("x", pieces())
         assert bucket.parts == {}
+
+    @pytest.mark.parametrize(
+        ("status", "code"),
+        [
+            (400, "RequestTimeout"),
+            (409, "OperationAborted"),
+            (503, "SlowDown"),
+            (500, "InternalError"),
+            (503, "ServiceUnavailable"),
+        ],
+    )
+    def test_answers_that_pass_are_repeated(
+        self, store: BlobStore, server: LoopbackServer, status: int, code: str
+    ) -> None:
+        passing = Reply(status, f"<Error><Code>{code}</Code></Error>".encode())
+        server.faults.append(Fault("bucket", passing, times=2))
+        store.put("x", [b"content"])
+        server.faults.append(Fault("bucket", passing, times=2))
+        assert store.list() == ["x"]
+        server.faults.append(Fault("bucket", passing, times=2))
+        assert content(store, "x") == b"content"
+        server.faults.append(Fault("bucket", passing, times=2))
+        store.delete("x")
+        assert store.list() == []
+        server.faults.append(Fault("bucket", passing, times=-1))
+        with pytest.raises(StoreUnavailable, match=code):
+            store.put("x", [b"content"])
+
+    @pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "RequestExpired"])
+    def test_a_wrong_clock_is_named(self, store: BlobStore, server: LoopbackServer, code: str) -> None:
+        server.faults.append(Fault("x", Reply(403, f"<Error><Code>{code}</Code></Error>".encode())))
+        with pytest.raises(StoreRefused, match="the clock of this computer is off by more than 15 minutes: set it"):
+            store.put("x", [b"."])
 
     def test_a_wrong_key_does_not_pass(self, store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
@@ -263,8 +323,40 @@ class TestAzure(ObjectSuite):
             store_at("az://bucket/x")
 
 
+def _answer_writes(bucket: ObjectStore, reply: Reply, *, stores_them: bool) -> None:
+    """Answers the next write of an object with a failure, after it was stored or before."""
+    write = bucket.write
+
+    def once(request: Request, key: str, status: int) -> Reply:
+        bucket.write = write  # type: ignore[method-assign]
+        if stores_them:
+            write(request, key, status)
+        return reply
+
+    bucket.write = once  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("dialect", ["s3", "gs"])
+def test_parts_that_machines_left_behind_are_removed_after_a_day(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machines were killed, so they could not remove them. Uploads that go on, and those elsewhere, stay."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GOOGLE_OAUTH_ACCESS_TOKEN"):
+        monkeypatch.setenv(name, "us-east-1")
+    left = {"jobs/a b/old/1": 25, "jobs/a b/recent/2": 23, "jobs/other/3": 99}
+    store = S3Dialect("bucket", lambda _: None)
+    for number, hours in left.items():
+        store.parts[number], store.begun[number] = {"1": b"left"}, datetime.now(UTC) - timedelta(hours=hours)
+    with serving(store) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+        monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", server.url)
+        drop_abandoned_parts(f"{dialect}://bucket/jobs/a b/", MACHINE)
+        assert set(store.parts) == {"jobs/a b/recent/2", "jobs/other/3"}
+        # An identity that may not list uploads can launch.
+        server.faults.append(Fault("bucket", Reply(403)))
+        drop_abandoned_parts(f"{dialect}://bucket/jobs/a b/", MACHINE)
+
+
 @pytest.mark.parametrize("status", [200, 301, 403])
-def test_requests_are_signed_for_the_region_of_the_bucket(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_tells_the_region_of_a_bucket(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     class Head(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.send_response(status)
@@ -283,20 +375,12 @@ def test_requests_are_signed_for_the_region_of_the_bucket(status: int, monkeypat
     thread.start()
     try:
         monkeypatch.setattr(aws, "S3", f"http://127.0.0.1:{server.server_address[1]}")
-        place = place_of("s3://bucket/x")
+        region = aws.bucket_region(f"{aws.S3}/bucket")
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
-    assert place is not None
-    assert isinstance(place.bucket, S3Bucket)
-    assert place.bucket.url == "https://bucket.s3.ap-south-1.amazonaws.com"
-    # Where nothing answers, the machine's own region is the best guess.
-    monkeypatch.setattr(aws, "S3", "http://127.0.0.1:1")
-    elsewhere = place_of("s3://my.bucket/x")
-    assert elsewhere is not None
-    assert isinstance(elsewhere.bucket, S3Bucket)
-    assert elsewhere.bucket.url == "https://s3.eu-west-1.amazonaws.com/my.bucket"
+    assert region == "ap-south-1"
 
 
 def test_a_path_is_a_folder(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from spotctl.agent.checkpoints.stored import (
     note_ended,
     note_finished,
 )
-from spotctl.agent.data.blobs import http
+from spotctl.agent.data import stores
 from spotctl.agent.data.transfer import deliver, local_copy
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
@@ -25,7 +25,7 @@ from tests.servers.objects import ObjectStore, S3Dialect, Stored, bearer
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
-    monkeypatch.setattr(http, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
     with serving(S3Dialect("bucket", bearer("token"))) as running:
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", running.url)

@@ -1,0 +1,325 @@
+"""Buckets of S3, Cloud Storage and Blob Storage, through obstore, behind the few operations that spotctl needs.
+
+obstore repeats what a store answers with 5xx, 408 or 429, and connections that fail. `Bucket` also repeats S3's
+RequestTimeout and OperationAborted, which come as 400 and 409, and says in one line why a store refuses something.
+obstore is imported when a bucket is first used: an agent that needs no bucket runs without it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from agileml.runtime.blob_store import BlobBytes
+
+if TYPE_CHECKING:
+    from obstore import UpdateVersion
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+PART_BYTES = 16 << 20
+"""Bytes per part. The clouds allow at least 10,000 parts, so an object may have 160 GB."""
+
+PARTS_AT_ONCE = 2
+"""Parts of one object that are in memory and on their way."""
+
+COPY_BYTES = 256 << 20
+"""Bytes that a store copies with one request, which must be answered within the time of a call."""
+
+ATTEMPTS = 6
+FIRST_PAUSE = 0.5
+CALL_SECONDS = 60
+"""How long a request may be repeated."""
+
+_CONNECT_SECONDS = 20
+
+_SILENCE_SECONDS = 180
+"""A request has failed after so long without a byte of the answer. A part may take that long on its way to a store."""
+
+_WHOLE_SECONDS = 3600
+"""How long an answer may take with all that it brings; the rest is then asked for with another request."""
+
+
+_PIECE_BYTES = 1 << 16
+_LISTED_AT_ONCE = 1000
+_REPEATED = ("RequestTimeout", "OperationAborted")
+_CLOCK_CODES = ("RequestTimeTooSkewed", "RequestExpired")
+_TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
+_CHANGED = ("BlobAlreadyExists", "ConditionalRequestConflict", "ConditionNotMet", "PreconditionFailed")
+_STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>([^<]*)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_INVALID = re.compile(r'with invalid path: .*?Path "([^"]*)"')
+_AROUND = re.compile(r"^Generic \w+ error: |Error performing (\w+ \S+ in \S+ - |list request: )")
+
+_NO_NAME = "a name that cannot be a file's, with an empty, . or .. part between slashes: choose another"
+
+T = TypeVar("T")
+
+
+class StoreRefused(OSError):
+    """The store refused a request, or did not answer; the message names the object and says why."""
+
+
+class StoreUnavailable(StoreRefused):
+    """The store failed, or did not answer, in a way that may pass."""
+
+
+class NoSuchObject(StoreRefused):
+    """There is no object of this name, or no such bucket."""
+
+
+class ObjectChanged(StoreRefused):
+    """A write on a condition was refused: another process has written the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An object's data, and the version by which a writer proves that it has read this data."""
+
+    data: bytes
+    version: str
+
+
+def retries(count: int) -> RetryConfig:
+    """How often obstore repeats a request, and for how long."""
+    # obstore draws each pause from a range that must not be empty.
+    first = timedelta(seconds=max(FIRST_PAUSE, 0.001))
+    backoff = {"init_backoff": first, "max_backoff": timedelta(seconds=8), "base": 2}
+    return {"max_retries": count, "retry_timeout": timedelta(seconds=CALL_SECONDS), "backoff": backoff}  # type: ignore[typeddict-item]
+
+
+def client_options(url: str) -> ClientConfig:
+    """obstore's options for a store at this address; empty for the cloud's own."""
+    return {
+        "allow_http": url.startswith("http://"),
+        "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+        "read_timeout": timedelta(seconds=_SILENCE_SECONDS),
+        "timeout": timedelta(seconds=_WHOLE_SECONDS),
+    }
+
+
+class Bucket:
+    """A bucket or container; messages use `name`, such as s3://bucket. Every call may raise StoreRefused.
+
+    `connect` makes obstore's client for a number of retries. A version is a generation where the store counts these,
+    and otherwise an entity tag.
+    """
+
+    def __init__(
+        self, name: str, connect: Callable[[int], ObjectStore], sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.name = name
+        self._connect, self._sleep = connect, sleep
+        self._clients: dict[int, ObjectStore] = {}
+
+    def put(self, key: str, content: bytes) -> None:
+        """Writes a small object with one request."""
+        import obstore
+
+        self._do(key, lambda: obstore.put(self._client(), key, content, use_multipart=False))
+
+    def write(self, key: str, pieces: Iterable[BlobBytes]) -> None:
+        """Writes an object that appears only when it is whole: a small one at once, a large one in parts.
+
+        What `pieces` raises passes through; the parts that were sent are then removed.
+        """
+        import obstore
+
+        self._check(key)
+        source, first = iter(pieces), bytearray()
+        for piece in source:
+            first += piece
+            if len(first) > PART_BYTES:
+                break
+        else:
+            self.put(key, bytes(first))
+            return
+        whole = chain([bytes(first)], source)
+        try:
+            obstore.put(self._client(), key, whole, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        except _errors() as error:
+            # What `pieces` raises may be of the same kind as what obstore raises.
+            if isinstance(error, ValueError) or (isinstance(error, OSError) and error.errno is not None):
+                raise
+            raise _refusal(self._what(key), error) from None
+
+    def get(self, key: str) -> Iterator[bytes]:
+        """The content in pieces. NoSuchObject: there is no such object."""
+        import obstore
+
+        answer = self._do(key, lambda: obstore.get(self._client(), key))
+        done, failures, tag = 0, 0, answer.meta["e_tag"]
+        while True:
+            try:
+                for piece in answer.stream(min_chunk_size=_PIECE_BYTES):
+                    yield bytes(piece)
+                    done, failures = done + len(piece), 0
+            except _errors() as error:
+                failures += 1
+                if failures == ATTEMPTS or tag is None:
+                    raise StoreUnavailable(
+                        f"{self._what(key)}: the connection broke after {done} bytes: {_line(error)}"
+                    ) from None
+            else:
+                return
+            self._sleep(FIRST_PAUSE)
+            rest = {"range": {"offset": done}, "if_match": tag}
+            answer = self._do(key, lambda options=rest: obstore.get(self._client(), key, options=options))  # type: ignore[misc]
+
+    def list(self, prefix: str) -> list[str]:
+        """The keys that begin with `prefix`. A marker of a folder, which obstore lists without its last slash, has it
+        again. Keys with empty, `.` or `..` parts, which obstore cannot express, are refused."""
+        import obstore
+
+        folder = prefix[: prefix.rfind("/") + 1].rstrip("/") or None
+
+        def objects() -> list[tuple[str, int]]:
+            # From the beginning in each attempt: after a failure, obstore's stream says that it has ended.
+            batches = obstore.list(self._client(), folder, chunk_size=_LISTED_AT_ONCE)
+            sizes = [(item["path"], item["size"]) for batch in batches for item in batch]
+            return [(key, size) for key, size in sizes if key.startswith(prefix)]
+
+        listed = self._do(prefix, objects, prefix.rstrip("/"))
+        return [key if size or self.exists(key) else f"{key}/" for key, size in listed]
+
+    def exists(self, key: str) -> bool:
+        import obstore
+
+        try:
+            self._do(key, lambda: obstore.head(self._client(), key))
+        except NoSuchObject:
+            return False
+        return True
+
+    def delete(self, key: str) -> None:
+        """Removes an object; does nothing if there is none."""
+        import obstore
+
+        with suppress(NoSuchObject):
+            self._do(key, lambda: obstore.delete(self._client(), key))
+
+    def read(self, key: str) -> Content | None:
+        """An object with its version; None: it does not exist."""
+        import obstore
+
+        try:
+            answer = self._do(key, lambda: obstore.get(self._client(), key))
+            data = self._do(key, lambda: bytes(answer.bytes()))
+        except NoSuchObject:
+            return None
+        return Content(data, _version(answer.meta))
+
+    def replace(self, key: str, data: bytes, version: str | None) -> str:
+        """Writes if the object still has this version (None: if there is none); returns the new version.
+
+        ObjectChanged: the object has another version by now. The request is sent once. After an answer that leaves open
+        whether it was carried out, the object itself says so: its content is that of this write, or not.
+        """
+        import obstore
+
+        self._check(key)
+        mode: Literal["create"] | UpdateVersion = "create"
+        if version is not None:
+            mode = {"version": version} if version.isdigit() else {"e_tag": version}
+        try:
+            written = obstore.put(self._client(0), key, data, mode=mode, use_multipart=False)
+        except _errors() as error:
+            refused = _refusal(self._what(key), error)
+        else:
+            return _version(written)
+        stored = self.read(key)
+        if stored is not None and stored.data == data and stored.version != version:
+            return stored.version
+        if isinstance(refused, StoreUnavailable) and (None if stored is None else stored.version) == version:
+            raise refused
+        if isinstance(refused, (ObjectChanged, StoreUnavailable)):
+            raise ObjectChanged(str(refused))
+        raise refused
+
+    def _client(self, count: int = ATTEMPTS - 1) -> ObjectStore:
+        if count not in self._clients:
+            self._clients[count] = self._connect(count)
+        return self._clients[count]
+
+    def _what(self, key: str) -> str:
+        return f"{self.name}/{key}"
+
+    def _check(self, key: str) -> None:
+        """Refuses what obstore cannot express."""
+        if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
+            raise StoreRefused(f"{self._what(key)}: {_NO_NAME}")
+
+    def _do(self, key: str, act: Callable[[], T], path: str | None = None) -> T:
+        """Acts, and again after S3's transient answers that obstore takes as final. `path`: obstore's key."""
+        self._check(key if path is None else path)
+        pause = FIRST_PAUSE
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return act()
+            except _errors() as error:
+                if _code(error) not in _REPEATED or attempt == ATTEMPTS:
+                    raise _refusal(self._what(key), error) from None
+            self._sleep(pause)
+            pause *= 2
+        raise AssertionError("the last attempt returns or raises")
+
+
+def refusal(what: str, status: int, text: str) -> StoreRefused:
+    """The error for a store's answer, with its code and message. `status` 0: `text` says why there was none."""
+    code = match[1] if (match := _CODE.search(text)) else ""
+    message = " ".join(match[1].split())[:300] if (match := _MESSAGE.search(text)) else ""
+    said = f"{what}: {code or (f'status {status}' if status else text)}{f': {message}' if message else ''}"
+    kind: type[StoreRefused] = StoreRefused
+    if match := _INVALID.search(text):
+        said = f"{what}: {match[1]}: {_NO_NAME}"
+    elif code in _CLOCK_CODES:
+        said = f"{what}: {code}: the clock of this computer is off by more than 15 minutes: set it"
+    elif code in _REPEATED or status in _TEMPORARY:
+        kind = StoreUnavailable
+    elif status in (401, 403):
+        said = f"{said}; the machine's identity, or the launcher's, may not do this"
+    elif status == 412 or code in _CHANGED:
+        kind = ObjectChanged
+    elif status == 404:
+        kind = NoSuchObject
+    elif "HTTP error" in text:
+        said, kind = f"{what}: no answer: {text}", StoreUnavailable
+    return kind(said)
+
+
+def _refusal(what: str, error: Exception) -> StoreRefused:
+    """The error for what obstore reports."""
+    text = _line(error)
+    status = int(match[1]) if (match := _STATUS.search(text)) else 404 * isinstance(error, FileNotFoundError)
+    return refusal(what, status, text)
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """The errors of obstore."""
+    from obstore.exceptions import BaseError
+
+    return FileNotFoundError, ValueError, BaseError
+
+
+def _line(error: Exception) -> str:
+    """The message of an error of obstore, without the request in front and the values that follow."""
+    line = " ".join(str(error).partition("\n\nDebug source:")[0].split())
+    while match := _AROUND.search(line):
+        line = line[: match.start()] + line[match.end() :]
+    return line
+
+
+def _code(error: Exception) -> str:
+    match = _CODE.search(_line(error))
+    return match[1] if match else ""
+
+
+def _version(of: object) -> str:
+    """A generation, if the store counts these; S3's own versions do not take part in conditions."""
+    version, tag = (of.get(part) for part in ("version", "e_tag"))  # type: ignore[attr-defined]
+    return str(version if version is not None and str(version).isdigit() else tag)
