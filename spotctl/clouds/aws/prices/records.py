@@ -207,7 +207,7 @@ _CURE = "fetch again later, or set aws_spot_advisor_url in spotctl's settings"
 _LABEL = re.compile(r"<\s*(?P<most>\d+)%|(?P<low>\d+)\s*-\s*(?P<high>\d+)%|>\s*(?P<least>\d+)%")
 
 
-class Bucket(NamedTuple):
+class AdvisorEntry(NamedTuple):
     """One entry of the file: an instance type in a region with an operating system."""
 
     region: str
@@ -235,16 +235,18 @@ def bands_of(document: Mapping[str, Any]) -> dict[int, Band]:
     return {index: band_of(label) for index, label in (ranges or _LABELS).items()}
 
 
-def buckets_of(document: Mapping[str, Any]) -> Iterator[Bucket]:
+def buckets_of(document: Mapping[str, Any]) -> Iterator[AdvisorEntry]:
     """Every entry of the file."""
     for region, systems in document["spot_advisor"].items():
         for system, types in systems.items():
             for name, entry in types.items():
-                yield Bucket(region, system, name, entry)
+                yield AdvisorEntry(region, system, name, entry)
 
 
 @rejecting
-def figures(bands: Mapping[int, Band], as_of: int, request: FetchRequest, bucket: Bucket) -> tuple[Interruption, ...]:
+def figures(
+    bands: Mapping[int, Band], as_of: int, request: FetchRequest, bucket: AdvisorEntry
+) -> tuple[Interruption, ...]:
     """The interruption band and the saving of a requested market; one entry stands for all zones of a region."""
     if not request.wants_type(bucket.instance_type) or bucket.region not in (request.regions or (bucket.region,)):
         return ()
