@@ -63,8 +63,8 @@ def run() -> str:
 
 def speed(throughputs: Throughputs) -> list[Row]:
     """Time and results on the published traces; at least ten times faster than published, results within 3%."""
-    batch = _cluster(read_trace(DATA / "minimize_makespan.csv", throughputs, 0).workload, (8, 16, 24))
-    online = _cluster(read_trace(DATA / "max_min_fairness.csv", throughputs, 0).workload, (12, 12, 12))
+    batch = _cluster(read_trace(DATA / "minimize_makespan.csv", throughputs, 0)[0], (8, 16, 24))
+    online = _cluster(read_trace(DATA / "max_min_fairness.csv", throughputs, 0)[0], (12, 12, 12))
     arrivals = _steady(throughputs, Arrivals(900))
     rows = []
     for name, asked, make, peer, results in (
@@ -195,7 +195,7 @@ def published(throughputs: Throughputs) -> list[Row]:
 def _asked(row: Mapping[str, str], throughputs: Throughputs) -> ClusterSimulation:
     """The simulation of a row of the published results."""
     cluster = MISLABELED.get((row["stream"], row["policy"]), row["v100:p100:k80"])
-    workload = read_trace(DATA / "published" / f"{row['stream']}.csv.gz", throughputs, 0).workload
+    workload = read_trace(DATA / "published" / f"{row['stream']}.csv.gz", throughputs, 0)[0]
     return _cluster(workload, [float(count) for count in cluster.split(":")])
 
 

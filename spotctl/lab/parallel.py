@@ -19,7 +19,7 @@ from spotctl.show.columns import Column, as_json
 from spotctl.show.layout import pairs_table, plain_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rich.table import Table
 
@@ -133,21 +133,19 @@ def played_table(plan: ParallelPlan, played: PlayedPlan, fleet: FleetResult | No
     if played.extra:
         figures.append(("extra inputs", f"{played.extra} more in flight, because replicas are unequal"))
     shown = Group(rows, "", pairs_table(figures))
-    return Group(shown, "", _fleet_table(fleet)) if fleet else shown
+    if fleet is None:
+        return shown
 
-
-def _fleet_table(fleet: FleetResult) -> Table:
     bound = f"{fleet.samples / fleet.bound_samples:.1%}" if fleet.bound_samples else "none"
-    return pairs_table(
-        [
-            ("fleet", f"{fleet.machine_seconds / 3600:.4g} machine hours in {fleet.seconds / 3600:.3g} h"),
-            ("updates", f"{fleet.batches:,}; {_speed(fleet.samples_per_second)} samples/s over all the time"),
-            ("of the bound", f"{bound} of the samples without pauses and repetitions"),
-            ("redone", f"{_speed(fleet.redone_samples)} samples"),
-            ("layouts", f"{fleet.layouts:,} times laid out over the machines"),
-            ("idle", f"{fleet.idle:.1%} of machine time"),
-        ]
-    )
+    reached = [
+        ("fleet", f"{fleet.machine_seconds / 3600:.4g} machine hours in {fleet.seconds / 3600:.3g} h"),
+        ("updates", f"{fleet.batches:,}; {_speed(fleet.samples_per_second)} samples/s over all the time"),
+        ("of the bound", f"{bound} of the samples without pauses and repetitions"),
+        ("redone", f"{_speed(fleet.redone_samples)} samples"),
+        ("layouts", f"{fleet.layouts:,} times laid out over the machines"),
+        ("idle", f"{fleet.idle:.1%} of machine time"),
+    ]
+    return Group(shown, "", pairs_table(reached))
 
 
 TRANSFORMER: tuple[Column[Any], ...] = (
@@ -273,15 +271,6 @@ def read_fleet(path: Path) -> list[FleetChange]:
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path}: cannot be read: {error}") from None
     by_time: dict[float, tuple[list[str], list[str]]] = {}
-    for at, kind, names in _fleet_events(path, rows):
-        moment = by_time.setdefault(at, ([], []))
-        moment[kind == _REMOVE].extend(names)
-    fleet = [FleetChange(at, tuple(added), tuple(gone)) for at, (added, gone) in sorted(by_time.items())]
-    _check_fleet(path, fleet)
-    return fleet
-
-
-def _fleet_events(path: Path, rows: list[list[str]]) -> Iterator[tuple[float, str, list[str]]]:
     has_header = bool(rows) and rows[0][0] == _HEADER
     scale = 1.0 if has_header else 1e3
     for row in rows[has_header:]:
@@ -295,7 +284,11 @@ def _fleet_events(path: Path, rows: list[list[str]]) -> Iterator[tuple[float, st
             raise BadRequest(
                 f"{path}: {','.join(row)!r} is no change of a fleet; expected a time, add or remove, and names"
             )
-        yield at, kind, names.split("|") if names else []
+        moment = by_time.setdefault(at, ([], []))
+        moment[kind == _REMOVE].extend(names.split("|") if names else [])
+    fleet = [FleetChange(at, tuple(added), tuple(gone)) for at, (added, gone) in sorted(by_time.items())]
+    _check_fleet(path, fleet)
+    return fleet
 
 
 def _check_fleet(path: Path, fleet: list[FleetChange]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Annotated
@@ -121,7 +120,7 @@ def best(
     clouds = analysis.cloud_prices(session.library, wish, offers, now)
     removed_by = None if current else analysis.last_filter(session.library, wish)
     if not current and removed_by is None:
-        removed_by = analysis.LastFilter(f"--max-age {max_age or age(oldest / SECOND)}", len(offers))
+        removed_by = f"--max-age {max_age or age(oldest / SECOND)}", len(offers)
     if json_:
         answer = {
             "offers": shown,
@@ -139,8 +138,9 @@ def best(
             " (update: spotctl prices fetch; or use --max-age)"
         )
     if removed_by:
-        left = f"{counted(removed_by.before, 'market')} before it" if removed_by.before else "no market is known"
-        session.remark(f"no offer fits: {removed_by.option} leaves none ({left})")
+        option, before = removed_by
+        left = f"{counted(before, 'market')} before it" if before else "no market is known"
+        session.remark(f"no offer fits: {option} leaves none ({left})")
         return NOT_IN_TIME
     session.out.print(results.offers_table(shown, now, session.out.width))
     session.remark(*results.shipped_machines(shown))
@@ -225,19 +225,33 @@ class _PriceWatcher:
         reports = fetch_spot_prices(settings, chosen.clouds, chosen.regions, types, (self.wish.os,))
         if not reports:
             raise BadRequest(f"best: no such region in {', '.join(chosen.clouds) or 'any cloud'}")
-        self._say_once(f"spotctl: {report.failure}" for report in reports if report.failure is not None)
+        failures = dict.fromkeys(f"spotctl: {report.failure}" for report in reports if report.failure is not None)
+        new = [line for line in failures if line not in self._said]
+        self._said.update(new)
+        self.session.remark(*new)
 
     def look(self) -> bool:
-        """Whether the condition holds now; reports the offers if it did not hold at the last look."""
+        """Whether the condition holds now; reports the offers that meet it if it did not hold at the last look."""
+        from spotctl.lab.best.results import WATCH, offers_table, price_message
+        from spotctl.run.notify import post
+        from spotctl.show.columns import as_json
+
         now = wall_us()
         offers = _offers_that_fit(self.session, self.wish, self.lost)
         # Synthetic prices buy nothing, and waiting does not change them.
         real = [offer for offer in offers if not offer.market.is_synthetic]
         met = self.condition.met_by(offer for offer in real if offer.is_current(now, self.max_age))
-        if met and not self._holds:
-            self._report(met, now)
-        self._holds = bool(met)
+        is_new, self._holds = bool(met) and not self._holds, bool(met)
         self.has_held |= self._holds
+        if is_new and self.json:
+            answer = {"holds": True, "condition": self.condition.text, "offers": met}
+            self.session.answer_json(as_json(WATCH, answer, now))
+        elif is_new:
+            self.session.out.print(offers_table(met, now, self.session.out.width))
+        if is_new and self.webhook:
+            delivery = post(price_message(self.condition, met, now), self.webhook)
+            self.undelivered |= bool(delivery.failure)
+            self.session.remark(delivery.text)
         return self._holds
 
     def give_up(self) -> int:
@@ -247,24 +261,3 @@ class _PriceWatcher:
         else:
             self.session.remark(f"no offer was {self.condition.text} in that time")
         return NOT_IN_TIME
-
-    def _report(self, met: Sequence[RankedOffer], now: int) -> None:
-        """Reports offers that meet the condition."""
-        from spotctl.lab.best.results import WATCH, offers_table, price_message
-        from spotctl.run.notify import post
-        from spotctl.show.columns import as_json
-
-        if self.json:
-            answer = {"holds": True, "condition": self.condition.text, "offers": met}
-            self.session.answer_json(as_json(WATCH, answer, now))
-        else:
-            self.session.out.print(offers_table(met, now, self.session.out.width))
-        if self.webhook:
-            delivery = post(price_message(self.condition, met, now), self.webhook)
-            self.undelivered |= bool(delivery.failure)
-            self.session.remark(delivery.text)
-
-    def _say_once(self, lines: Iterable[str]) -> None:
-        new = [line for line in dict.fromkeys(lines) if line not in self._said]
-        self._said.update(new)
-        self.session.remark(*new)

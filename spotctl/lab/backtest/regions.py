@@ -16,7 +16,6 @@ from spotctl.show.columns import WALL_SECONDS, Column
 from spotctl.show.plots import BLUE, ORANGE, RED, draw_stretches, legend_of, output_folder, panels, save_plot
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -57,27 +56,26 @@ def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[P
 
 
 def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
-    policies = list(dict.fromkeys(result.policy for result in results))
+    """The means and sums of each policy over its windows."""
     best = sum(result.outcome.bill.total for result in results if result.policy == "optimal")
-    return [_summary(name, [result for result in results if result.policy == name], best) for name in policies]
-
-
-def _summary(name: str, results: list[PlayedWindow], best: float) -> PolicySummary:
-    count = len(results)
-    total = sum(result.outcome.bill.total for result in results)
-    spot, on_demand = (
-        sum(getattr(result.outcome, kind) for result in results) for kind in ("spot_steps", "on_demand_steps")
-    )
-    return PolicySummary(
-        name,
-        count,
-        total / count,
-        total / best - 1 if best and name != ONE_ZONE else None,
-        sum(result.outcome.bill.moves for result in results) / count,
-        sum(result.outcome.bill.probes for result in results) / count,
-        spot / max(spot + on_demand, 1),
-        sum(result.outcome.missed for result in results),
-    )
+    summaries = list[PolicySummary]()
+    for policy in dict.fromkeys(result.policy for result in results):
+        outcomes = [result.outcome for result in results if result.policy == policy]
+        count, total = len(outcomes), sum(outcome.bill.total for outcome in outcomes)
+        spot = sum(outcome.spot_steps for outcome in outcomes)
+        on_demand = sum(outcome.on_demand_steps for outcome in outcomes)
+        summary = PolicySummary(
+            policy=policy,
+            windows=count,
+            cost_usd=total / count,
+            excess=total / best - 1 if best and policy != ONE_ZONE else None,
+            moves=sum(outcome.bill.moves for outcome in outcomes) / count,
+            probes=sum(outcome.bill.probes for outcome in outcomes) / count,
+            spot_share=spot / max(spot + on_demand, 1),
+            missed=sum(outcome.missed for outcome in outcomes),
+        )
+        summaries.append(summary)
+    return summaries
 
 
 POLICIES: tuple[Column[PolicySummary], ...] = (
@@ -154,23 +152,20 @@ def picture(results: Sequence[PlayedWindow]) -> Figure:
     zones = len(results[0].window.record.zones)
     figure, rows = panels(11, 0.6 + len(results) * (0.7 + 0.2 * zones), len(results), sharex=True)
     for axes, result in zip(rows, results, strict=True):
-        _draw_policy(axes, result)
+        record, outcome = result.window.record, result.outcome
+        hours = record.gap / HOUR
+        for row in range(zones):
+            draw_stretches(axes, row, record.granted[row] >= result.window.job.at_least, hours, 0.8, _UP)
+            for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
+                held = [held is not None and held.zone == row and held.spot is spot for held in outcome.course]
+                draw_stretches(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
+        axes.axvline(result.window.job.deadline / HOUR, color=RED, linewidth=1.5)
+        axes.set_yticks(range(zones), record.zones, fontsize=7)
+        axes.invert_yaxis()
+        title = f"{result.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves"
+        axes.set_title(title, loc="left", fontsize=9)
     job = results[0].window.job
     rows[-1].set_xlabel(f"hours since the start ({job.work / HOUR:.1f} h of work; red line: deadline)")
     colors = {"spot available": _UP, "runs on spot": _SPOT, "runs on demand": _ON_DEMAND}
     figure.legend(handles=legend_of(colors), loc="outside upper right", ncols=3)
     return figure
-
-
-def _draw_policy(axes: Axes, played: PlayedWindow) -> None:
-    record, outcome = played.window.record, played.outcome
-    hours = record.gap / HOUR
-    for row in range(len(record.zones)):
-        draw_stretches(axes, row, record.granted[row] >= played.window.job.at_least, hours, 0.8, _UP)
-        for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
-            held = [held is not None and held.zone == row and held.spot is spot for held in outcome.course]
-            draw_stretches(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
-    axes.axvline(played.window.job.deadline / HOUR, color=RED, linewidth=1.5)
-    axes.set_yticks(range(len(record.zones)), record.zones, fontsize=7)
-    axes.invert_yaxis()
-    axes.set_title(f"{played.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves", loc="left", fontsize=9)

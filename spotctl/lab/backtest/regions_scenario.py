@@ -1,6 +1,5 @@
 """The scenario file of `backtest regions`: its schema, and the records and prices that it names, read into windows."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -97,7 +96,13 @@ def load(path: Path) -> RegionsScenario:
     file = parsed(path, RegionsFile)
     policies = _policies(path, file)
     record = _record(path, file)
-    rules = Rules(file.rules == "published", _moving(path, file.moving), round(file.probe.minutes * MINUTE))
+    pairs = dict[frozenset[str], float]()
+    for name, usd in file.moving.pairs.items():
+        if len(name.split()) != 2:
+            raise BadRequest(f"{path}: moving.pairs: {name!r} is not two regions (write 'us-east-1 us-east-2: 0.01')")
+        pairs[frozenset(name.split())] = usd
+    moving = Moving(file.moving.usd_per_gb, pairs, file.moving.within_region, round(file.moving.hours * HOUR))
+    rules = Rules(file.rules == "published", moving, round(file.probe.minutes * MINUTE))
     windows = [
         Window.of(record, start, part.job(), rules)
         for part in file.job
@@ -145,20 +150,14 @@ def _starts(path: Path, starts: list[float] | EveryPart, record: ZonesRecord, jo
     return steps
 
 
-def _moving(path: Path, part: MovingPart) -> Moving:
-    pairs = {}
-    for name, usd in part.pairs.items():
-        regions = frozenset(name.split())
-        if len(name.split()) != 2:
-            raise BadRequest(f"{path}: moving.pairs: {name!r} is not two regions (write 'us-east-1 us-east-2: 0.01')")
-        pairs[regions] = usd
-    return Moving(part.usd_per_gb, pairs, part.within_region, round(part.hours * HOUR))
-
-
 def _record(path: Path, file: RegionsFile) -> ZonesRecord:
     traces = _traces(path, file)
     constant, series = _prices(path, file.prices)
-    first = _first_moment(path, traces, series)
+    if len({zone_trace.start is None for zone_trace in traces}) > 1:
+        raise BadRequest(f"{path}: traces: some have times and others do not; use one kind")
+    # Traces without times begin with the first moment at which all their zones have a price.
+    priced = [series[zone_trace.trace.name].first for zone_trace in traces if zone_trace.trace.name in series]
+    first = max(priced, default=0)
     gap = traces[0].trace.gap_seconds * SECOND
     begin = max((first if zone_trace.start is None else zone_trace.start) for zone_trace in traces)
     skip = [(begin - (first if zone_trace.start is None else zone_trace.start)) // gap for zone_trace in traces]
@@ -182,8 +181,16 @@ def _record(path: Path, file: RegionsFile) -> ZonesRecord:
 
 
 def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
+    files = list[Path]()
+    for name in file.traces:
+        # A name or glob, relative to the working directory or to the scenario's folder.
+        here = sorted(glob(name)) or sorted(glob(str(path.parent / name)))  # noqa: PTH207  # Path.glob takes no absolute pattern
+        if not here:
+            raise BadRequest(f"{path}: traces: no file matches {name}")
+        files += map(Path, here)
+
     by_zone: dict[str, ZoneTrace] = {}
-    for zone_trace in (zone_trace for named in _files(path, file.traces) for zone_trace in read_zones(named)):
+    for zone_trace in (zone_trace for named in files for zone_trace in read_zones(named)):
         if zone_trace.trace.name in by_zone:
             raise BadRequest(f"{path}: traces: {zone_trace.trace.name} is recorded twice; name one file of it")
         by_zone[zone_trace.trace.name] = zone_trace
@@ -194,17 +201,6 @@ def _traces(path: Path, file: RegionsFile) -> list[ZoneTrace]:
     if len({zone_trace.trace.gap_seconds for zone_trace in traces}) > 1:
         raise BadRequest(f"{path}: traces: the zones were recorded at different intervals; use those of one interval")
     return traces
-
-
-def _files(path: Path, names: Iterable[str]) -> list[Path]:
-    """Files by name or glob, relative to the working directory or to the scenario's folder."""
-    files = list[Path]()
-    for name in names:
-        here = sorted(glob(name)) or sorted(glob(str(path.parent / name)))  # noqa: PTH207  # Path.glob takes no absolute pattern
-        if not here:
-            raise BadRequest(f"{path}: traces: no file matches {name}")
-        files += map(Path, here)
-    return files
 
 
 def _prices(path: Path, files: list[Path]) -> tuple[dict[str, ZonePrice], dict[str, PriceSeries]]:
@@ -223,14 +219,6 @@ def _prices(path: Path, files: list[Path]) -> tuple[dict[str, ZonePrice], dict[s
             raise BadRequest(f"{path}: prices: two histories of {history.market.zone}; keep those of one machine type")
         series[history.market.zone] = history
     return constant, series
-
-
-def _first_moment(path: Path, traces: list[ZoneTrace], series: dict[str, PriceSeries]) -> int:
-    """When traces without times begin: with the first moment at which all their zones have a price."""
-    firsts = [series[zone_trace.trace.name].first for zone_trace in traces if zone_trace.trace.name in series]
-    if len({zone_trace.start is None for zone_trace in traces}) > 1:
-        raise BadRequest(f"{path}: traces: some have times and others do not; use one kind")
-    return max(firsts, default=0)
 
 
 def _zone_prices(

@@ -179,7 +179,9 @@ def load(path: Path, library: Library) -> LoadedScenario:
     file = parsed(path, ScenarioFile)
     if bool(file.prices) == (file.store is not None):
         raise BadRequest(f"{path}: give either prices (files) or store (markets)")
-    listed = library.catalog.merged(_list_prices(path, file.on_demand))
+    lists = [file.on_demand.file] if file.on_demand.file else []
+    prices = tuple(price for part in _fetched_rows(path, lists) for price in part.on_demand)
+    listed = library.catalog.merged(Catalog(prices=prices))
     histories = _histories(path, file, library)
     try:
         offers = tuple(_offer(series.market, listed, file) for series in histories)
@@ -196,7 +198,11 @@ def load(path: Path, library: Library) -> LoadedScenario:
 def _scenario(
     file: ScenarioFile, histories: tuple[PriceSeries, ...], offers: tuple[Offer, ...], listed: Catalog
 ) -> Scenario:
-    cloud, region = _place(histories)
+    places = {(series.market.cloud, series.market.region) for series in histories}
+    if len(places) > 1:
+        names = ", ".join("/".join(place) for place in sorted(places))
+        raise BadRequest(f"prices: a scenario covers one region, but these are from {names}; set markets.region")
+    cloud, region = places.pop()
 
     def fleet(part: FleetPart) -> Rent:
         market = Market(cloud, region, NO_ZONE, part.type)
@@ -248,19 +254,6 @@ def _histories(path: Path, file: ScenarioFile, library: Library) -> tuple[PriceS
     return tuple(matching)
 
 
-def _place(histories: tuple[PriceSeries, ...]) -> tuple[str, str]:
-    places = {(series.market.cloud, series.market.region) for series in histories}
-    if len(places) > 1:
-        names = ", ".join("/".join(place) for place in sorted(places))
-        raise BadRequest(f"prices: a scenario covers one region, but these are from {names}; set markets.region")
-    return places.pop()
-
-
-def _list_prices(path: Path, table: OnDemandTable) -> Catalog:
-    files = [table.file] if table.file else []
-    return Catalog(prices=tuple(price for part in _fetched_rows(path, files) for price in part.on_demand))
-
-
 def _fetched_rows(scenario: Path, files: list[Path]) -> Iterator[FetchedRows]:
     for file in files:
         for portion in read(found_at(scenario, file)):
@@ -282,8 +275,15 @@ def evictions(
         return PRICE_ALONE, ""
     if part.hazard.lifetimes is not None:
         return ByHazard(_of_lives(scenario, part.hazard.lifetimes, tuple(machines)), seed), ""
-    rates = part.hazard.per_hour or {}
-    return ByHazard({market: Mortality(_rate(scenario, rates, market)) for market in machines}, seed), ""
+    rates, mortalities = part.hazard.per_hour or {}, dict[Market, Mortality]()
+    for market in machines:
+        rate = next((rate for pattern, rate in rates.items() if market.matches(pattern)), None)
+        if rate is None:
+            raise BadRequest(
+                f"{scenario}: evictions.hazard.per_hour: no rate for {market} (add '*': RATE for all others)"
+            )
+        mortalities[market] = Mortality(rate)
+    return ByHazard(mortalities, seed), ""
 
 
 def _fitting(
@@ -311,13 +311,6 @@ def _traces(scenario: Path, pattern: str) -> list[AvailabilityTrace]:
         if paths:
             return [read_availability(path) for path in paths]
     raise BadRequest(f"{scenario}: evictions.availability.traces: no file matches {pattern!r}")
-
-
-def _rate(scenario: Path, rates: dict[str, float], market: Market) -> float:
-    for pattern, rate in rates.items():
-        if market.matches(pattern):
-            return rate
-    raise BadRequest(f"{scenario}: evictions.hazard.per_hour: no rate for {market} (add '*': RATE for all others)")
 
 
 def _of_lives(scenario: Path, files: Sequence[Path], markets: Sequence[Market]) -> dict[Market, Mortality]:

@@ -134,14 +134,6 @@ def ranked(offers: Iterable[RankedOffer], by: str) -> list[RankedOffer]:
     return sorted(offers, key=key)
 
 
-def priced_markets(library: Library, wish: MachineWish) -> set[Market]:
-    """The markets of all offers that fit the wish."""
-    figures, catalog = _InterruptionFigures(library.store.interruptions()), library.catalog
-    spot, stored = _spot_markets(library, wish), {market.cloud for market in library.store.markets()}
-    shipped = {market for market, _, _ in _shipped_estimates(catalog, wish) if market.cloud not in stored}
-    return {market for market, _, _ in _estimates(catalog, figures, wish)} | shipped | set(spot)
-
-
 def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[RankedOffer]:
     """All offers that fit the wish: every spot market with its last price, an estimate where AWS publishes only the
     saving against the on-demand price, and one by the shipped lists for a cloud of which no price is stored."""
@@ -265,14 +257,6 @@ class _InterruptionFigures:
         return None if figure is None else figure.low
 
 
-@dataclass(frozen=True, slots=True)
-class LastFilter:
-    """The filter, as an option, that left none of the markets which the filters before it had left."""
-
-    option: str
-    before: int
-
-
 def check_gpu(wish: MachineWish, catalog: Catalog) -> None:
     """Raises `BadRequest` for a GPU that no known machine has."""
     known = catalog.accelerators | GPU_MEMORY_GIB.keys()
@@ -311,13 +295,16 @@ def _newest(library: Library, cloud: str) -> int | None:
     return max(moments, default=None)
 
 
-def last_filter(library: Library, wish: MachineWish) -> LastFilter | None:
-    """The filter that no market passes; None if markets pass them all."""
-    before = 0
+def last_filter(library: Library, wish: MachineWish) -> tuple[str, int] | None:
+    """The filter, as an option, that no market passes, and how many passed those before it; None if some pass all."""
+    figures, catalog = _InterruptionFigures(library.store.interruptions()), library.catalog
+    stored, before = {market.cloud for market in library.store.markets()}, 0
     for option, looser in _steps(wish):
-        left = len(priced_markets(library, looser))
+        shipped = {market for market, _, _ in _shipped_estimates(catalog, looser) if market.cloud not in stored}
+        estimated = {market for market, _, _ in _estimates(catalog, figures, looser)}
+        left = len({*_spot_markets(library, looser), *shipped, *estimated})
         if not left:
-            return LastFilter(option, before)
+            return option, before
         before = left
     return None
 

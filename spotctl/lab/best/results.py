@@ -101,8 +101,8 @@ BEST: tuple[Column[Any], ...] = (
         "removed_by",
         "filter that leaves no offer; absent if an offer fits",
         of=(
-            Column("option", "the option"),
-            Column("before", "number of markets that passed the filters before it"),
+            Column("option", "the option", lambda removed: removed[0]),
+            Column("before", "number of markets that passed the filters before it", lambda removed: removed[1]),
         ),
         optional=True,
     ),

@@ -43,8 +43,26 @@ class BetaQuery:
         return self.series.market
 
     def markets_at(self, bid: Bid) -> list[tuple[PriceSeries, Bid]]:
-        """The market at its bid, then its siblings at equivalent bids."""
-        return [(self.series, bid), *_equivalent(self.series, bid, self.siblings, self.library.catalog, self.at)]
+        """The market at its bid, then its siblings at equivalent bids.
+
+        That of a fixed bid is the same multiple of another market's on-demand price, or of its mean price if that is
+        unknown.
+        """
+        markets: list[tuple[PriceSeries, Bid]] = [(self.series, bid)]
+        if isinstance(bid, BidAbove):
+            return markets + [(sibling, bid) for sibling in self.siblings]
+        own = _on_demand(self.library.catalog, self.market, self.at)
+        for sibling in self.siblings:
+            if sibling.first >= self.at:
+                continue
+            theirs = _on_demand(self.library.catalog, sibling.market, self.at)
+            if own and theirs:
+                markets.append((sibling, FixedBid(max(1, round(bid.price * theirs / own)))))
+            elif own is None:
+                pair = (self.series, sibling)
+                means = [each.window(each.first, min(each.last, self.at)).time_weighted_mean() for each in pair]
+                markets.append((sibling, FixedBid(max(1, round(bid.price * means[1] / means[0])))))
+        return markets
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +88,19 @@ def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
             f"--at {at}: the history of {series.market} covers {format_time(series.first)}"
             f" to {format_time(series.last)}"
         )
-    return BetaQuery(library, series, tuple(_siblings(library, series)), parse_duration(window), moment)
+
+    # The closest markets of the same cloud and operating system: same type first, then same region.
+    own = series.market
+    others = [
+        sibling
+        for sibling in library.select(Selection(f"{own.cloud}/*/*/*/{own.os}"))
+        if sibling != own and sibling.is_synthetic == own.is_synthetic
+    ]
+    others.sort(
+        key=lambda sibling: (sibling.instance_type != own.instance_type, sibling.region != own.region, str(sibling))
+    )
+    siblings = tuple(library.table(others[:_MAX_SIBLINGS]))
+    return BetaQuery(library, series, siblings, parse_duration(window), moment)
 
 
 def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
@@ -208,43 +238,6 @@ def _delta(text: str) -> int:
     except InvalidOperation:
         pass
     return parse_usd(text, "bid delta")
-
-
-def _siblings(library: Library, series: PriceSeries) -> Iterator[PriceSeries]:
-    """The closest markets of the same cloud and operating system: same type first, then same region."""
-    market = series.market
-    others = [
-        sibling
-        for sibling in library.select(Selection(f"{market.cloud}/*/*/*/{market.os}"))
-        if sibling != market and sibling.is_synthetic == market.is_synthetic
-    ]
-    others.sort(
-        key=lambda sibling: (
-            sibling.instance_type != market.instance_type,
-            sibling.region != market.region,
-            str(sibling),
-        )
-    )
-    yield from library.table(others[:_MAX_SIBLINGS])
-
-
-def _equivalent(
-    series: PriceSeries, bid: Bid, siblings: Sequence[PriceSeries], catalog: Catalog, at: int
-) -> Iterator[tuple[PriceSeries, Bid]]:
-    """A fixed bid as the same multiple of another market's on-demand price, or of its mean price if that is unknown."""
-    if isinstance(bid, BidAbove):
-        yield from ((sibling, bid) for sibling in siblings)
-        return
-    own = _on_demand(catalog, series.market, at)
-    for sibling in siblings:
-        if sibling.first >= at:
-            continue
-        theirs = _on_demand(catalog, sibling.market, at)
-        if own and theirs:
-            yield sibling, FixedBid(max(1, round(bid.price * theirs / own)))
-        elif own is None:
-            means = [each.window(each.first, min(each.last, at)).time_weighted_mean() for each in (series, sibling)]
-            yield sibling, FixedBid(max(1, round(bid.price * means[1] / means[0])))
 
 
 def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:

@@ -168,16 +168,15 @@ def estimate_view(at_bid: BidEstimate) -> Group:
 
 def scores_view(scored: Mapping[str, Calibration], width: int) -> Group:
     """The scores of several bids as a table, and a verdict on each. A narrow terminal gets fewer columns."""
-    rows = list(scored.items())
-    return Group(table(SCORES, rows, width), *(Text(f"{bid}: {_verdict(scores)}") for bid, scores in rows))
-
-
-def _verdict(calibration: Calibration) -> str:
-    relied = ", ".join(f"{method} at {count}" for method, count in calibration.methods.items() if count)
-    if not calibration.crossed:
-        return "no bid was crossed, as every method predicted"
-    verdict = "better than" if calibration.beats_both else "not significantly better than"
-    return f"{verdict} both constant shares; methods used at {calibration.origins} origins: {relied}"
+    rows, verdicts = list(scored.items()), list[Text]()
+    for bid, scores in rows:
+        relied = ", ".join(f"{method} at {count}" for method, count in scores.methods.items() if count)
+        better = "better than" if scores.beats_both else "not significantly better than"
+        verdict = f"{better} both constant shares; methods used at {scores.origins} origins: {relied}"
+        if not scores.crossed:
+            verdict = "no bid was crossed, as every method predicted"
+        verdicts.append(Text(f"{bid}: {verdict}"))
+    return Group(table(SCORES, rows, width), *verdicts)
 
 
 def draw_curve(curve: Sequence[BidEstimate], path: Path) -> None:

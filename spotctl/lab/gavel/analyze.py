@@ -80,7 +80,7 @@ class Analysis:
 def analyze(path: Path, library: Library) -> Analysis:
     """Reads a scenario file and what it names, and computes the figures of chapter 6."""
     file = parsed(path, PriceAnalysisFile)
-    jobs = _wanted(job_types(found_at(path, file.throughputs)), file.jobs)
+    jobs = _job_types(found_at(path, file.throughputs), file.jobs)
     lists = tuple(price for rows in _fetched_rows(path, file.on_demand) for price in rows.on_demand)
     catalog = library.catalog.merged(Catalog(prices=lists)).merged(Catalog(types=_machines(file.machines)))
     histories = _histories(path, file, library)
@@ -100,8 +100,8 @@ def analyze(path: Path, library: Library) -> Analysis:
     return Analysis(board, runnable, plan, tuple(results), tuple(figures), tuple(remarks))
 
 
-def job_types(path: Path) -> tuple[JobType, ...]:
-    """The single-worker job types in a table of throughputs."""
+def _job_types(path: Path, patterns: Sequence[str]) -> tuple[JobType, ...]:
+    """The single-worker job types in a table of throughputs that match a pattern."""
     table = read_throughputs(path)
     types = tuple(
         JobType(kind.name, {name.lower(): float(rate) for name, rate in zip(table.types, rates, strict=True)})
@@ -110,14 +110,10 @@ def job_types(path: Path) -> tuple[JobType, ...]:
     )
     if not types:
         raise BadRequest(f"{path}: has no job type of one worker")
-    return types
-
-
-def _wanted(jobs: Sequence[JobType], patterns: Sequence[str]) -> tuple[JobType, ...]:
-    matching = tuple(job for job in jobs if any(fnmatchcase(job.name, glob) for glob in patterns))
+    matching = tuple(job for job in types if any(fnmatchcase(job.name, glob) for glob in patterns))
     if not matching:
         raise BadRequest(
-            f"jobs: no job type matches {', '.join(patterns)} (known: {', '.join(job.name for job in jobs[:4])}, ...)"
+            f"jobs: no job type matches {', '.join(patterns)} (known: {', '.join(job.name for job in types[:4])}, ...)"
         )
     return matching
 

@@ -105,7 +105,13 @@ def _by_job(analysis: Analysis, width: int) -> Table:
     for job, row in rows.items():
         cells = (f"{result.usd:.2f} ({result.reduction:.2f}x)" for result in row)
         full.add_row(Text(job), *cells, f"{max(result.moves for result in row):.1f}", str(row[0].jobs))
-    return full if _fits(full, width) else _dollars_only(rows, names, f"Dollars for {length}")
+
+    # It fits if nothing but its title has to be folded.
+    untitled, console = copy(full), Console(width=1000)
+    untitled.title = None
+    if Measurement.get(console, console.options, untitled).maximum <= width:
+        return full
+    return _dollars_only(rows, names, f"Dollars for {length}")
 
 
 _ResultsByJob = Mapping[str, Sequence[PricedJob]]
@@ -120,14 +126,6 @@ def _dollars_only(rows: _ResultsByJob, names: Sequence[str], title: str) -> Tabl
     means = [fmean(row[i].reduction for row in rows.values()) for i in range(len(names))]
     shown.add_row(Text("mean reduction"), *(f"{mean:.2f}x" for mean in means), style="bold")
     return shown
-
-
-def _fits(shown: Table, width: int) -> bool:
-    """Whether nothing but the title has to be folded."""
-    console = Console(width=1000)
-    untitled = copy(shown)
-    untitled.title = None
-    return Measurement.get(console, console.options, untitled).maximum <= width
 
 
 LENGTHS: tuple[Column[dict[str, Any]], ...] = (

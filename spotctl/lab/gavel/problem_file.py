@@ -124,8 +124,15 @@ def problem(file: ProblemFile) -> AllocationProblem:
     types = tuple(file.workers)
     if not any(file.workers.values()):
         raise _Misfit("workers: no type has any: give at least one type workers")
+    prices = None
+    if file.prices is not None:
+        _known("prices", file.prices, types)
+        for name in types:
+            if name not in file.prices:
+                raise _Misfit(f"prices.{name}: is missing: give a price for every worker type, or for none")
+        prices = np.array([file.prices[name] for name in types])
     return AllocationProblem(
-        Cluster(types, np.array(list(file.workers.values()), dtype=np.float64), _prices(file, types)),
+        Cluster(types, np.array(list(file.workers.values()), dtype=np.float64), prices),
         _jobs(file, types),
         _pairs(file, types) if file.pairs else None,
         tuple(Entity(name, part.weight, part.policy) for name, part in file.entities.items()),
@@ -162,16 +169,6 @@ def _first_of(error: ValidationError) -> str:
     return f"{where}: {first['msg']}{shown}{unknown}{more}"
 
 
-def _prices(file: ProblemFile, types: Sequence[str]) -> Floats | None:
-    if file.prices is None:
-        return None
-    _known("prices", file.prices, types)
-    for name in types:
-        if name not in file.prices:
-            raise _Misfit(f"prices.{name}: is missing: give a price for every worker type, or for none")
-    return np.array([file.prices[name] for name in types])
-
-
 def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:
     for name in given:
         if name not in types and name.removesuffix(_APART) not in types:
@@ -184,7 +181,15 @@ def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
         raise _Misfit(f"jobs: id {repeated!r} is used twice: each job needs its own id")
     for i, part in enumerate(parts):
         _known(f"jobs.{i}.throughputs", part.throughputs, types)
-        _check_estimates(f"jobs.{i}", part)
+        for name, estimate in part.estimates.items():
+            if name not in part.throughputs:
+                raise _Misfit(f"jobs.{i}.estimates.{name}: the job has no throughput on {name}: add it, or remove this")
+            (low, high), given = estimate.interval, part.throughputs[name]
+            if not low <= given <= high:
+                raise _Misfit(
+                    f"jobs.{i}.estimates.{name}.interval: {low:g} to {high:g} does not contain the throughput"
+                    f" {given:g}: correct one of them"
+                )
         if part.entity is not None and part.entity not in file.entities:
             raise _Misfit(f"jobs.{i}.entity: {part.entity!r} is not in entities: add it there")
         if part.slo_seconds is not None and part.slo_seconds <= part.elapsed_seconds:
@@ -205,18 +210,6 @@ def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
         entity=tuple(part.entity for part in parts),
         isolated_seconds=_column(isolated),
     )
-
-
-def _check_estimates(where: str, part: JobPart) -> None:
-    for name, estimate in part.estimates.items():
-        if name not in part.throughputs:
-            raise _Misfit(f"{where}.estimates.{name}: the job has no throughput on {name}: add it, or remove this")
-        (low, high), given = estimate.interval, part.throughputs[name]
-        if not low <= given <= high:
-            raise _Misfit(
-                f"{where}.estimates.{name}.interval: {low:g} to {high:g} does not contain the throughput {given:g}:"
-                " correct one of them"
-            )
 
 
 def _throughput(part: JobPart, name: str) -> float:

@@ -21,7 +21,6 @@ from bidbrain.lab.gavel.workload import (
     Arrivals,
     ClusterSimulation,
     ClusterWorkload,
-    JobKind,
     Sharing,
     SimulationSettings,
     Throughputs,
@@ -156,27 +155,24 @@ def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorklo
     if options.scale not in ("single", "multiple"):
         raise BadRequest(f"--scale {options.scale}: must be single or multiple")
     if options.trace is not None:
-        trace = read_trace(options.trace, throughputs, options.seed)
-        jobs = len(trace.workload.names)
-        measured = _window(options.jobs) if options.jobs else range(jobs)
-        return trace.workload, measured, _left_out(trace.unknown)
+        workload, unknown = read_trace(options.trace, throughputs, options.seed)
+        measured, remarks = range(len(workload.names)), list[str]()
+        if options.jobs:
+            measured = _window(options.jobs)
+        if unknown:
+            kind, jobs = max(unknown.items(), key=lambda item: item[1])
+            more = f" and {len(unknown) - 1} more kinds" if len(unknown) > 1 else ""
+            remarks.append(
+                f"left out: {sum(unknown.values()):,} jobs whose throughput was not measured"
+                f" ({jobs:,} of {kind.name!r} on {kind.scale} workers{more})"
+            )
+        return workload, measured, remarks
     if not options.jobs:
         raise BadRequest("--arrivals: also needs --jobs, the range of measured jobs (--jobs 4000:5000)")
     measured = _window(options.jobs)
     arrivals = Arrivals(_mean_seconds(options.arrivals), options.scale == "multiple")
     count = measured.stop * (_ARRIVALS if arrivals.mean_seconds else 1)
     return generate(throughputs, arrivals, count, options.seed), measured, []
-
-
-def _left_out(unknown: Mapping[JobKind, int]) -> list[str]:
-    if not unknown:
-        return []
-    kind, jobs = max(unknown.items(), key=lambda item: item[1])
-    more = f" and {len(unknown) - 1} more kinds" if len(unknown) > 1 else ""
-    return [
-        f"left out: {sum(unknown.values()):,} jobs whose throughput was not measured"
-        f" ({jobs:,} of {kind.name!r} on {kind.scale} workers{more})"
-    ]
 
 
 def _window(text: str) -> range:

@@ -121,19 +121,17 @@ def _schedule(problem: AllocationProblem, allocation: ClusterAllocation) -> dict
 
 def times(problem: AllocationProblem, allocation: ClusterAllocation) -> list[str]:
     """A line for each job: when it runs on which type. None for policies that do not plan to the end of the work."""
-    schedule = _schedule(problem, allocation)
-    lines = [
-        f"{name}: " + ", ".join(_piece(problem.cluster.types[piece.type], piece) for piece in of_row)
-        for name, of_row in list(schedule.items())[:_MAX_TIMES]
-    ]
+    schedule, lines = _schedule(problem, allocation), list[str]()
+    for name, of_row in list(schedule.items())[:_MAX_TIMES]:
+        pieces = list[str]()
+        for piece in of_row:
+            part = "" if piece.share > _WHOLE else f" ({piece.share:.1%} of the time)"
+            kind = problem.cluster.types[piece.type]
+            pieces.append(f"{kind} {clock(piece.start)} to {clock(piece.end)}{part}")
+        lines.append(f"{name}: {', '.join(pieces)}")
     if len(schedule) > _MAX_TIMES:
         lines.append(f"{len(schedule) - _MAX_TIMES:,} more jobs: --json has the times of all")
     return ["when each job runs, in hours from now:", *lines] if lines else []
-
-
-def _piece(kind: str, piece: PlannedPiece) -> str:
-    part = "" if piece.share > _WHOLE else f" ({piece.share:.1%} of the time)"
-    return f"{kind} {clock(piece.start)} to {clock(piece.end)}{part}"
 
 
 def clock(seconds: float) -> str:

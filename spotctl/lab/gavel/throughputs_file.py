@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -21,14 +21,6 @@ _ALONE = "null"
 # Larger times lose tenths of seconds in floating point, and no job has more steps.
 _MOST = 1e15
 _COLUMNS = ("job_type", "total_steps", "scale_factor", "arrival_time_s")
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """The jobs of a trace, and the number of jobs by kind that are left out because their throughput is unknown."""
-
-    workload: ClusterWorkload
-    unknown: Mapping[JobKind, int]
 
 
 def read_throughputs(path: Path) -> Throughputs:
@@ -47,15 +39,21 @@ def read_throughputs(path: Path) -> Throughputs:
     for j, (type_, of_type) in enumerate(table.items()):
         for text, entries in of_type.items():
             where = f"{path}: {type_}, {text}"
-            alone[at[text], j] = _rate(where, _entries(where, entries).get(_ALONE))
+            if not isinstance(entries, dict) or _ALONE not in entries:
+                raise BadRequest(f'{where}: has no throughput without a second job ("{_ALONE}")')
+            alone[at[text], j] = _rate(where, entries[_ALONE])
             for other, both in entries.items():
-                if other != _ALONE and other in at:
-                    together[at[text], at[other], j] = _rates(f"{where} with {other}", both)
+                if other == _ALONE or other not in at:
+                    continue
+                if not (isinstance(both, list) and len(both) == 2):
+                    raise BadRequest(f"{where} with {other}: {both!r} is not a pair of throughputs")
+                together[at[text], at[other], j] = [_rate(f"{where} with {other}", rate) for rate in both]
     return Throughputs(tuple(table), tuple(kinds.values()), alone, together)
 
 
-def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
-    """The jobs of a CSV by arrival; those of one seed if the file has several."""
+def read_trace(path: Path, throughputs: Throughputs, seed: int) -> tuple[ClusterWorkload, Mapping[JobKind, int]]:
+    """The jobs of a CSV by arrival, those of one seed if the file has several; and by kind the number of jobs that are
+    left out because their throughput is unknown."""
     with _opened(path) as file:
         rows = csv.DictReader(file)
         missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
@@ -65,7 +63,11 @@ def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
             read = [_TraceRow.of(f"{path}, line {rows.line_num}", row) for row in rows]
         except (csv.Error, UnicodeDecodeError) as error:
             raise BadRequest(f"{path}, line {rows.line_num}: is not CSV ({error})") from error
-    read = _of_seed(path, read, seed)
+    seeds = {row.seed for row in read}
+    if len(seeds) > 1:
+        read = [row for row in read if row.seed == str(seed)]
+        if not read:
+            raise BadRequest(f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}")
     at = {kind: number for number, kind in enumerate(throughputs.kinds)}
     unknown = Counter(row.kind for row in read if row.kind not in at)
     known = sorted((row for row in read if row.kind in at), key=lambda row: row.arrival)
@@ -81,7 +83,7 @@ def read_trace(path: Path, throughputs: Throughputs, seed: int) -> Trace:
         np.array([row.slo_factor for row in known]),
         tuple(row.entity for row in known),
     )
-    return Trace(workload, unknown)
+    return workload, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +114,6 @@ class _TraceRow:
         )
 
 
-def _of_seed(path: Path, rows: list[_TraceRow], seed: int) -> list[_TraceRow]:
-    seeds = {row.seed for row in rows}
-    if len(seeds) < 2:
-        return rows
-    matching = [row for row in rows if row.seed == str(seed)]
-    if not matching:
-        raise BadRequest(f"{path}: has jobs of seeds {', '.join(sorted(seeds))}, not of --seed {seed}")
-    return matching
-
-
 def _number(where: str, row: Mapping[str, str | None], name: str, least: float, default: float | None = None) -> float:
     text = row.get(name)
     if not text and default is not None:
@@ -143,18 +135,6 @@ def _kind(path: Path, text: str) -> JobKind:
     if not (isinstance(name, str) and isinstance(scale, int) and scale > 0):
         raise BadRequest(f"{path}: {text[:80]!r} is not a kind of job (write \"('name', workers)\")")
     return JobKind(name, scale)
-
-
-def _entries(where: str, entries: object) -> dict[str, Any]:
-    if not isinstance(entries, dict) or _ALONE not in entries:
-        raise BadRequest(f'{where}: has no throughput without a second job ("{_ALONE}")')
-    return entries
-
-
-def _rates(where: str, both: object) -> tuple[float, float]:
-    if not (isinstance(both, list) and len(both) == 2):
-        raise BadRequest(f"{where}: {both!r} is not a pair of throughputs")
-    return _rate(where, both[0]), _rate(where, both[1])
 
 
 def _rate(where: str, value: object) -> float:

@@ -137,7 +137,15 @@ def draw(history: Sequence[Iteration], path: Path) -> None:
     times.set_ylabel("seconds per clock")
     times.grid(visible=True, axis="y", alpha=0.25)
     _draw_events(times, marked_clocks(history))
-    _draw_losses(losses, history)
+    known = [(iteration.clock, iteration.loss) for iteration in history if iteration.loss is not None]
+    values = [loss for _, loss in known]
+    losses.plot([clock for clock, _ in known], values, color=_LOSS, linewidth=1.5)
+    # Within one power of ten, a logarithmic axis would have no round number to label.
+    if known and 0 < _DECADE * min(values) < max(values):
+        losses.set_yscale("log")
+        losses.yaxis.set_major_formatter("{x:g}")
+    losses.set_ylabel("loss")
+    losses.grid(visible=True, axis="y", alpha=0.25)
     nodes.stackplot(
         clocks,
         [iteration.reliable for iteration in history],
@@ -179,15 +187,3 @@ def _draw_events(axes: Axes, clocks: dict[str, list[int]]) -> None:
             axes.scatter(clocks[word], heights, s=32, color=color, marker=marker, label=label, transform=at_top)
     if clocks:
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(_MARKS), frameon=False, fontsize=9)
-
-
-def _draw_losses(axes: Axes, history: Sequence[Iteration]) -> None:
-    known = [(iteration.clock, iteration.loss) for iteration in history if iteration.loss is not None]
-    losses = [loss for _, loss in known]
-    axes.plot([clock for clock, _ in known], losses, color=_LOSS, linewidth=1.5)
-    # Within one power of ten, a logarithmic axis would have no round number to label.
-    if known and 0 < _DECADE * min(losses) < max(losses):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_ylabel("loss")
-    axes.grid(visible=True, axis="y", alpha=0.25)

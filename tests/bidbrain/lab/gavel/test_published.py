@@ -162,7 +162,7 @@ def published_run(folder: Path, stream: str, policy: str) -> PublishedRun:
     with gzip.open(folder / "published" / "completion_times.csv.gz", "rt") as file:
         times = [row for row in csv.DictReader(file) if (row["stream"], row["policy"]) == (stream, policy)]
     table = read_throughputs(folder / "simulation_throughputs.json.gz").on(TYPES)
-    workload = read_trace(folder / "published" / f"{stream}.csv.gz", table, 0).workload
+    workload = read_trace(folder / "published" / f"{stream}.csv.gz", table, 0)[0]
     workers = MISLABELED.get((stream, policy), row["v100:p100:k80"]).split(":")
     cluster = Cluster(TYPES, np.array(workers, dtype=np.float64), USD_PER_HOUR)
     names = ("mean_jct_s", "makespan_s", "utilization", "busy_cost_usd")

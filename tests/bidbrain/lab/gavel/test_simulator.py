@@ -334,7 +334,7 @@ def test_published_results_are_matched_within_three_percent(
 ) -> None:
     folder = shared_data / "gavel"
     table = read_throughputs(folder / "simulation_throughputs.json.gz").on(("v100", "p100", "k80"))
-    asked = scenario(read_trace(folder / trace, table, 0).workload, workers)
+    asked = scenario(read_trace(folder / trace, table, 0)[0], workers)
     dispatcher = InOrder(asked) if policy == "fifo" else ByShares(asked, policy_named(policy))
     found = summarize(simulate(asked, dispatcher))
     assert found.average_jct_seconds == pytest.approx(jct, rel=0.03)
