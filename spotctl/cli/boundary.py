@@ -23,7 +23,12 @@ def exit_code_of(command: Callable[[], object], *, debug: bool) -> int:
     except typer.Exit as ended:
         return ended.exit_code
     except typer.TyperException as error:
-        return _usage(error)
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context else ""
+        # A group called without a command has already printed its help and has no message.
+        if message := " ".join(str(getattr(error, "format_message", error.__str__)()).split()):
+            _say(message.replace(": Value error, ", ": ") + hint)
+        return USAGE
     except (KeyboardInterrupt, typer.Abort):
         result = INTERRUPTED
     except SystemExit as ended:
@@ -96,15 +101,6 @@ def _code_of(error: Exception) -> int | None:
 def warning_line(message: Warning | str, *_: object) -> str:
     """A warning as the command line shows it: in the form of an error, without a place in the program."""
     return f"spotctl: {message}\n"
-
-
-def _usage(error: typer.TyperException) -> int:
-    context = getattr(error, "ctx", None)
-    hint = f" (see {context.command_path} --help)" if context else ""
-    # A group called without a command has already printed its help and has no message.
-    if message := " ".join(str(getattr(error, "format_message", error.__str__)()).split()):
-        _say(message.replace(": Value error, ", ": ") + hint)
-    return USAGE
 
 
 def _say(text: str) -> None:

@@ -55,7 +55,12 @@ def install(
     timers = installing.Timers.of_this_user()
     home = session.settings.home
     place = absolute(metrics)
-    added = installing.install(file, hours, _scheduler(scheduler), home, timers, wall_us(), place)
+    try:
+        chosen = installing.Scheduler(scheduler)
+    except ValueError:
+        known = ", ".join(each.value for each in installing.Scheduler)
+        raise BadRequest(f"--scheduler: {scheduler!r} is not one of {known}") from None
+    added = installing.install(file, hours, chosen, home, timers, wall_us(), place)
     state_dir = StateDir(home.resolve(), added.nightly.name)
     if json_:
         job = job_answer(state_dir, timers)
@@ -193,17 +198,6 @@ def rm(context: typer.Context, name: NameArgument, json_: JsonOption = False) ->
         session.out.print(
             f"{name}: removed; its logs and environment file are kept in {state_dir.folder}", soft_wrap=True
         )
-
-
-def _scheduler(written: str) -> Any:  # noqa: ANN401 - the enum is imported lazily
-    from spotctl.nightly.install import Scheduler
-
-    try:
-        return Scheduler(written)
-    except ValueError:
-        raise BadRequest(
-            f"--scheduler: {written!r} is not one of {', '.join(scheduler.value for scheduler in Scheduler)}"
-        ) from None
 
 
 def known_jobs(session: Session) -> list[dict[str, Any]]:

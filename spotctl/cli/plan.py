@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotctl.cli.session import JsonOption, Session
-
-if TYPE_CHECKING:
-    from pricing_data.library import CloudPrices
 
 
 def plan(
@@ -81,10 +77,10 @@ def plan(
         session.out.print(
             plan_tables.plan_view(plan, session.out.width, explain=explain, pace=planned.pace, ways=planned.modes)
         )
-    session.remark(*shared, *planned.remarks, *freshness_remarks(_worth_naming(planned.clouds, planned.at), planned.at))
 
-
-def _worth_naming(clouds: Sequence[CloudPrices], now: int) -> list[CloudPrices]:
-    """The clouds to warn of; where all stored prices are old, another remark says so."""
-    states = [prices.state(now) for prices in clouds]
-    return [prices for prices, state in zip(clouds, states, strict=True) if state == "missing" or "fresh" in states]
+    # Where all stored prices are old, another remark says so.
+    states = [prices.state(planned.at) for prices in planned.clouds]
+    named = [
+        prices for prices, state in zip(planned.clouds, states, strict=True) if state == "missing" or "fresh" in states
+    ]
+    session.remark(*shared, *planned.remarks, *freshness_remarks(named, planned.at))

@@ -111,7 +111,8 @@ def ssh(
 
 def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, Any]:
     """Lets ssh to the machines of a job's run come from other addresses than at its launch."""
-    from spotctl.home.cloud import rented_clouds
+    from pricing_data.spelling import either
+    from spotctl.home.cloud import cloud_of, rented_clouds
     from spotctl.home.cloud_settings import address_range
 
     try:
@@ -124,19 +125,15 @@ def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, An
     if rules is None:
         raise BadRequest(f"job {job}: its machines are on this computer and need no ssh")
     if not rules:
+        # Such as `subnet or security_group in [azure]`.
+        networks = (
+            f"{either(cloud_of(cloud).settings_of_machines.networks)} in [{cloud}]" for cloud in rented_clouds()
+        )
         raise BadRequest(
             f"job {job}: spotctl made no ssh rule for its machines; change the rules of the network that the"
-            f" settings name ({', '.join(map(_networks, rented_clouds()))})"
+            f" settings name ({', '.join(networks)})"
         )
     return {"job": job, "ssh_from": ranges, "rules": rules}
-
-
-def _networks(cloud: str) -> str:
-    """The settings that name networks, such as `subnet or security_group in [azure]`."""
-    from pricing_data.spelling import either
-    from spotctl.home.cloud import cloud_of
-
-    return f"{either(cloud_of(cloud).settings_of_machines.networks)} in [{cloud}]"
 
 
 def _machines_of(session: Session, job: str) -> tuple[CloudProvider, dict[str, str]]:

@@ -93,7 +93,12 @@ def cost(
         raise BadRequest("--format html writes a page: pass --out costs.html")
     report = gather_report(session, job or (), since, until, by, local=local, tz=tz)
     if not report.runs:
-        _say_if_empty(session)
+        from spotctl.home.paths import Paths
+        from spotctl.log.salvage import no_runs
+        from spotctl.log.statuses import job_names
+
+        if not job_names(session.settings):
+            session.remark(no_runs(Paths(session.settings.home)))
     later = _later_corrections(session, report)
     session.remark(*(() if chosen_format is Format.JSON else map(str, later)))
     if chosen_format is Format.TABLE and out is None:
@@ -117,15 +122,6 @@ def _later_corrections(session: Session, report: Report) -> list[CorrectedBill]:
 
         return corrected_bills(session.settings, report.runs)
     return []
-
-
-def _say_if_empty(session: Session) -> None:
-    from spotctl.home.paths import Paths
-    from spotctl.log.salvage import no_runs
-    from spotctl.log.statuses import job_names
-
-    if not job_names(session.settings):
-        session.remark(no_runs(Paths(session.settings.home)))
 
 
 def gather_report(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,9 @@ class ScriptRequest:
 
 def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -> None:
     """Writes the job file of a script, and with `trainer` a trainer's skeleton, and reports on the script."""
-    script = read_script(request.script, _folder(request))
+    # The job runs the script in the folder of the job file, if that contains the script.
+    folder, path = request.job.parent.resolve(), request.script.resolve()
+    script = read_script(request.script, folder if path.is_relative_to(folder) else path.parent)
     check_free(request.job, force=request.force, cure=_OVERWRITE)
     answers = ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
     if request.trainer:
@@ -65,13 +67,8 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
     if fill_in:
         where = skeleton or f"run: in {request.job}"
         session.say(f"To fill in, in {where}: {', '.join(fill_in)}")
-    session.remark(f"wrote {_names(skeleton, request.job)}; {_next(request, script, answers)}")
-
-
-def _folder(request: ScriptRequest) -> Path:
-    """The folder in which the job runs the script: that of the job file, if it contains the script."""
-    folder, path = request.job.parent.resolve(), request.script.resolve()
-    return folder if path.is_relative_to(folder) else path.parent
+    written = f"{request.job} and {skeleton}" if skeleton else str(request.job)
+    session.remark(f"wrote {written}; {_next(request, script, answers)}")
 
 
 def _asked(script: Path) -> ScriptAnswers:
@@ -180,8 +177,10 @@ def _report(session: Session, script: TrainingScript, cost: str | None) -> None:
         )
         return
     session.say(f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of {script.path}:")
-    for line in _change_lines(script.changes):
-        session.out.print(line, markup=False, soft_wrap=True)
+    for change in sorted(script.changes, key=lambda change: change.line):
+        place = f"replace line {change.line} by" if change.act == REPLACE else f"before line {change.line}, insert"
+        session.out.print(f"  {place}:", markup=False, soft_wrap=True)
+        session.out.print(change.text, markup=False, soft_wrap=True)
     if values := _start_again(script):
         session.say(
             f"These start again after an eviction, unless you keep them in a dict for resuming(): {', '.join(values)}"
@@ -196,16 +195,6 @@ def _lack(script: TrainingScript) -> str:
     if not script.can_load:
         return "never loads what it saves"
     return "saves where the next machine does not look" if script.changes else "saves and loads in an unknown place"
-
-
-def _change_lines(changes: Sequence[Change]) -> Iterator[str]:
-    for change in sorted(changes, key=lambda change: change.line):
-        yield f"  replace line {change.line} by:" if change.act == REPLACE else f"  before line {change.line}, insert:"
-        yield change.text
-
-
-def _names(skeleton: Path | None, job: Path) -> str:
-    return f"{job} and {skeleton}" if skeleton else str(job)
 
 
 def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers) -> str:

@@ -79,6 +79,8 @@ def _watch(session: Session, job: str) -> None:
     from rich.live import Live
 
     from spotctl.cli.runs import remote_runner
+    from spotctl.log.salvage import no_runs
+    from spotctl.log.statuses import job_names, unfinished_runs
     from spotctl.show.runs.picture import LivePicture, whole
     from spotctl.show.runs.reading import Watcher
 
@@ -86,7 +88,13 @@ def _watch(session: Session, job: str) -> None:
         remote_runner.pass_on(session, job, "status", job, "--watch", terminal=session.out.is_terminal)
     with ExitStack() as stack:
         attended = remote_runner.refresh(session, job)
-        names = [job] if job else _active_jobs(session)
+        names = [job]
+        if not job:
+            # Active jobs, or the last one launched.
+            launched = job_names(session.settings)
+            if not launched:
+                raise BadRequest(no_runs(Paths(session.settings.home)))
+            names = list(unfinished_runs(session.settings)) or launched[-1:]
         watchers = [stack.enter_context(Watcher(name, session.settings, attended)) for name in names]
         looks = [watcher.look() for watcher in watchers]
         if not session.out.is_terminal:
@@ -97,17 +105,6 @@ def _watch(session: Session, job: str) -> None:
             while True:
                 time.sleep(_REFRESH_SECONDS)
                 live.update(LivePicture([watcher.look() for watcher in watchers]), refresh=True)
-
-
-def _active_jobs(session: Session) -> list[str]:
-    """Active jobs, or the last one launched."""
-    from spotctl.log.salvage import no_runs
-    from spotctl.log.statuses import job_names, unfinished_runs
-
-    names = job_names(session.settings)
-    if not names:
-        raise BadRequest(no_runs(Paths(session.settings.home)))
-    return list(unfinished_runs(session.settings)) or names[-1:]
 
 
 def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoReturn:

@@ -16,8 +16,7 @@ from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, require_plots
 
 if TYPE_CHECKING:
-    from bidbrain.lab.backtest.deadline import DeadlineJobs, DeadlineOutcome
-    from bidbrain.lab.backtest.results import JobResult, PairedDifference, Variant
+    from bidbrain.lab.backtest.results import JobResult, Variant
     from bidbrain.lab.backtest.run import BacktestPortion
 
 app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
@@ -112,13 +111,19 @@ def _answer_results(
     *,
     json_: bool,
 ) -> None:
-    from bidbrain.lab.backtest.results import notes, summarize
+    import numpy as np
+
+    from bidbrain.lab.backtest.results import PairedDifference, differences, notes, summarize
     from spotctl.lab.backtest import strategies
     from spotctl.show.columns import as_json, table
 
     results, billing = played[0], windows[0].scenario.billing.name
     summaries = summarize(results)
-    compared = _differences(windows, played, against) if against else []
+    compared = list[PairedDifference]()
+    if against:
+        for window, of_window in zip(windows, played, strict=True):
+            rng = np.random.default_rng(window.scenario.seed)
+            compared += differences(window.name, of_window, against, rng)
     seconds = time.monotonic() - started
     if out is not None:
         strategies.write(out, windows[0].scenario, results, summaries)
@@ -136,20 +141,6 @@ def _answer_results(
         *notes(results),
         *strategies.choice(summaries, billing),
     )
-
-
-def _differences(
-    windows: Sequence[Variant], played: Sequence[Sequence[JobResult]], against: str
-) -> list[PairedDifference]:
-    import numpy as np
-
-    from bidbrain.lab.backtest.results import differences
-
-    compared = []
-    for window, results in zip(windows, played, strict=True):
-        rng = np.random.default_rng(window.scenario.seed)
-        compared += differences(window.name, results, against, rng)
-    return compared
 
 
 def _answer_frontier(
@@ -254,6 +245,8 @@ def deadline(
 
     Example: spotctl lab backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
+    from bidbrain.lab.backtest.deadline import BASELINES, decided, optimal, published
+    from spotctl.cli.progress import counting
     from spotctl.lab.backtest import deadline as analysis
 
     session: Session = context.obj
@@ -261,7 +254,11 @@ def deadline(
     started = time.monotonic()
     request = analysis.request_of(traces, hours, slack, on_demand_ratio, delay)
     jobs = analysis.jobs_of(request, starts)
-    outcomes = _replay_deadlines(session, jobs)
+    outcomes = {name: published(jobs, name) for name in BASELINES}
+    with counting(session, "deadline", len(jobs)) as step:
+        outcomes["deadline"] = decided(jobs, step)
+    with counting(session, "optimal", len(jobs)) as step:
+        outcomes["optimal"] = optimal(jobs, step)
     summaries = analysis.summaries(jobs, outcomes)
     seconds = time.monotonic() - started
     if out is not None:
@@ -273,18 +270,6 @@ def deadline(
         analysis.table(summaries),
         f"{len(jobs):,} jobs per strategy in {seconds:.1f} s" + (f", plots in {out}" if out else ""),
     )
-
-
-def _replay_deadlines(session: Session, jobs: DeadlineJobs) -> dict[str, DeadlineOutcome]:
-    from bidbrain.lab.backtest.deadline import BASELINES, decided, optimal, published
-    from spotctl.cli.progress import counting
-
-    outcomes = {name: published(jobs, name) for name in BASELINES}
-    with counting(session, "deadline", len(jobs)) as step:
-        outcomes["deadline"] = decided(jobs, step)
-    with counting(session, "optimal", len(jobs)) as step:
-        outcomes["optimal"] = optimal(jobs, step)
-    return outcomes
 
 
 @app.command()

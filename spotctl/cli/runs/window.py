@@ -118,7 +118,12 @@ class RunWindow:
                     self._ask()
                     interrupted.clear()
             except KeyboardInterrupt:
-                self._session.remark(*(_ways_back(state) for state in self._states.values() if state.ended is None))
+                for job, state in self._states.items():
+                    if state.ended is None:
+                        self._session.remark(
+                            f"run {state.run} goes on: 'spotctl resume {job}' shows it again, 'spotctl stop {job}' ends"
+                            " it"
+                        )
                 return None
         going = [state for state in self._states.values() if state.ended is None]
         if code < 0 or (self._runner.is_older and going):
@@ -139,25 +144,22 @@ class RunWindow:
             while True:
                 # Asked before the last look, so that nothing is missed.
                 code = self._runner.exit_code()
-                self._look()
+                self._session.remark(*self._runner.new_lines())
+                for job in self._jobs:
+                    self._look(job)
                 if code is not None or interrupted.wait(_LOOK_SECONDS):
                     return code
 
-    def _look(self) -> None:
-        self._session.remark(*self._runner.new_lines())
-        for job in self._jobs:
-            state = self._states.get(job) or self._begun(job)
-            if state is not None:
-                self._states[job] = state = fold(self._log.of_run(state.run, state.last_row), state)
-                self._live.show_turn(state)
-                self._print_lines(state)
-
-    def _begun(self, job: str) -> RunState | None:
-        """The run of a job once this runner has begun it: another one may have been faster."""
-        if runner_of(self._paths.locks, job) != self._runner.process:
-            return None
-        state = latest_run(self._log, job)
-        return None if state is None or state.run in self._before else state
+    def _look(self, job: str) -> None:
+        """Shows what is new of a job, once this runner has begun its run: another one may have been faster."""
+        state = self._states.get(job)
+        if state is None and runner_of(self._paths.locks, job) == self._runner.process:
+            latest = latest_run(self._log, job)
+            state = None if latest is None or latest.run in self._before else latest
+        if state is not None:
+            self._states[job] = state = fold(self._log.of_run(state.run, state.last_row), state)
+            self._live.show_turn(state)
+            self._print_lines(state)
 
     def _ask(self) -> None:
         """Asks what Ctrl-C is to do. KeyboardInterrupt: leave."""
@@ -180,12 +182,6 @@ class RunWindow:
                 remote_runner.stop(self._session, job)
                 return
         self._runner.stop()
-
-
-def _ways_back(state: RunState) -> str:
-    assert state.began is not None
-    job = state.began.job
-    return f"run {state.run} goes on: 'spotctl resume {job}' shows it again, 'spotctl stop {job}' ends it"
 
 
 @contextmanager
