@@ -32,7 +32,7 @@ from agileml.protocol.messages import (
     Version,
     WorkDone,
 )
-from agileml.work import Accepted, WorkPlan
+from agileml.work import WorkPlan
 
 ClockReport = PartitionProgress | WorkDone | Contributed | Helped
 """Reports of nodes about their part of a clock."""
@@ -166,7 +166,10 @@ class ClockLog:
         if self.logged >= self.ledger.reached:
             return None
         accepted = self.decisions.accepted(self.logged + 1)
-        if not self._reported(accepted, limit):
+        reports = self.ledger.clocks.get(accepted.clock)
+        complete = reports is not None and reports.chunks >= accepted.chunks
+        # Once a later version is committed, or after the last clock, a report that is missing never comes.
+        if not (complete or self.ledger.reached > accepted.clock or accepted.clock == limit):
             return None
         self.logged += 1
         sums, redone = self.ledger.close_clock(accepted)
@@ -179,12 +182,6 @@ class ClockLog:
         return Iteration(
             self.logged, took, stage, *nodes, sums, redone, events, self.decisions.plan.covers_of_shards(accepted)
         )
-
-    def _reported(self, accepted: Accepted, limit: int) -> bool:
-        """Whether every worker has reported its part of a clock, or never will."""
-        sums = self.ledger.clocks.get(accepted.clock)
-        complete = sums is not None and sums.chunks >= accepted.chunks
-        return complete or self.ledger.reached > accepted.clock or accepted.clock == limit
 
 
 MAX_SKIPPED = 4

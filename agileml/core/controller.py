@@ -119,7 +119,12 @@ class Controller:
         except InvalidTransition as error:
             recent = self.clocks.log.recent_events
             raise InvalidTransition(f"{error}; event: {event!r}; recent events: {recent}") from error
-        instructions = [self._remember(), *self._out] if self._changed else list(self._out)
+        instructions = list(self._out)
+        if self._changed:
+            # Before all others: the record from which a restarted controller resumes.
+            parts = (self.epochs, self.planned, self.members, self.clocks, self.last_clock, self.stages)
+            record = {key: value for part in parts for key, value in part.record().items()}
+            instructions.insert(0, Remember({key: record[key] for key in RECORDED}))
         self._changed = False
         self._out.clear()
         return instructions
@@ -136,7 +141,9 @@ class Controller:
             raise InvalidTransition(f"the controller has no rule for {event!r}")
         rule(self, event)
         self._observe_nodes()
-        self._decide()
+        # Which chunks make up the next clock, once enough workers are done.
+        if self.clocks.decisions.policy is not None and self.epochs.mode is Mode.RUNNING:
+            self._out.extend(self.clocks.decide(self.table.workers, self._now, self.members, self.epochs.number))
         self._log()
         self._finish()
 
@@ -296,11 +303,6 @@ class Controller:
         if self.clocks.checkpoints.add(event.clock, event.partition, self._now):
             self._out.append(RememberCheckpoint(event.clock))
 
-    def _decide(self) -> None:
-        """Decides which chunks make up the next clock, once enough workers are done."""
-        if self.clocks.decisions.policy is not None and self.epochs.mode is Mode.RUNNING:
-            self._out.extend(self.clocks.decide(self.table.workers, self._now, self.members, self.epochs.number))
-
     def _log(self) -> None:
         """Returns an `Iteration` for each clock that is complete."""
         log = self.clocks.log
@@ -310,19 +312,19 @@ class Controller:
             return
         if (repeated := log.take_repeated()) is not None:
             self._out.append(repeated)
-        while (iteration := self._next_iteration()) is not None:
+        while True:
+            self._observe_nodes()
+            footprint, limit = self.stages.footprint, self.last_clock.limit
+            nodes = len(footprint.reliable), len(footprint.transient)
+            iteration = log.close_next(self._now, limit, self.stages.stage, nodes)
+            if iteration is None:
+                return
             self._out.append(iteration)
             self._learn(iteration)
             if self.last_clock.may_stop_after(iteration.clock) and self.settings.stop(iteration):
                 self._changed = True
                 self.last_clock.stop(self.clocks.ledger.reached, self.clocks.stable)
                 self._send_limit()
-
-    def _next_iteration(self) -> Iteration | None:
-        self._observe_nodes()
-        footprint, limit = self.stages.footprint, self.last_clock.limit
-        nodes = len(footprint.reliable), len(footprint.transient)
-        return self.clocks.log.close_next(self._now, limit, self.stages.stage, nodes)
 
     def _learn(self, iteration: Iteration) -> None:
         quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)
@@ -376,11 +378,6 @@ class Controller:
         self._out.extend(Send(name, message) for name in nodes)
 
     # -- the record that outlives a controller -------------------------------------------------------------------------
-
-    def _remember(self) -> Remember:
-        parts = (self.epochs, self.planned, self.members, self.clocks, self.last_clock, self.stages)
-        record = {key: value for part in parts for key, value in part.record().items()}
-        return Remember({key: record[key] for key in RECORDED})
 
     @classmethod
     def resume(

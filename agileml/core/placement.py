@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from agileml.core.members import Members
-from agileml.policies.stage import NodesChanged, TrainingPolicy, TrainingReport, UseStage
+from agileml.policies.stage import NodesChanged, TrainingPolicy, TrainingReport
 from agileml.protocol.messages import Table
 
 
@@ -82,7 +82,13 @@ class Stages:
     def observe(self, report: TrainingReport) -> list[str]:
         """Accepts every proposal of the policy; returns the reasons of those that come with one, for the log."""
         self.policy, proposals = self.policy.observe(report)
-        return [reason for proposal in proposals if (reason := self._accept(proposal))]
+        reasons = []
+        for proposal in proposals:
+            before, self.stage = self.stage, proposal.stage
+            if proposal.reason:
+                change = "stays" if self.stage == before else f"after stage {before}"
+                reasons.append(f"stage {self.stage} {change}: {proposal.reason}")
+        return reasons
 
     def record(self) -> dict[str, Any]:
         """For the controller that takes over."""
@@ -92,13 +98,6 @@ class Stages:
         """Takes over what the policy of an earlier controller has learned; returns its reasons."""
         self.policy, self._seen = self.policy.restored(record["learned"]), -1
         return self.observe_nodes(members)
-
-    def _accept(self, proposal: UseStage) -> str:
-        before, self.stage = self.stage, proposal.stage
-        if not proposal.reason:
-            return ""
-        change = "stays" if self.stage == before else f"after stage {before}"
-        return f"stage {self.stage} {change}: {proposal.reason}"
 
 
 _HALF_ITEM = 0.5

@@ -162,19 +162,16 @@ class RollCall:
         longest = self.settings.nodes.heartbeat_timeout
         if lost := silent(self.members, now, longest):
             yield self._lose(lost, f"no heartbeat for {longest:g} s")
-        elif not epoch and (why := self._overdue(now)):
-            yield Absent(why)
+            return
 
-    def _overdue(self, now: float) -> str:
-        """Why a job that may lack nodes ends before its first epoch; empty if it does not."""
-        if not self.settings.nodes.may_lack_nodes:
-            return ""
+        # A job that may lack nodes does not wait for ever for its first epoch.
+        if epoch or not self.settings.nodes.may_lack_nodes:
+            return
         if self.waiting_since is None:
             self.waiting_since = now
         longest, missing = self.settings.nodes.startup_timeout, shortage(self.members, self.settings)
-        if not missing or now - self.waiting_since <= longest:
-            return ""
-        return f"training did not start within {longest:g} s: {missing}"
+        if missing and now - self.waiting_since > longest:
+            yield Absent(f"training did not start within {longest:g} s: {missing}")
 
     # -- the end of a node ---------------------------------------------------------------------------------------------
 

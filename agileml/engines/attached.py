@@ -5,8 +5,8 @@ job (`is_unfinished`): what a node needs, the controller's memory, checkpoints. 
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -83,8 +83,11 @@ class AttachedJob:
         version = "" if listen is None else code_version()
         rendezvous = FolderRendezvous(processes.folder, secret, listen, version)
         if listen is not None:
-            with _closed_on_error(processes):
+            try:
                 _check_free(listen)
+            except BaseException:
+                processes.close()
+                raise
         self._checkpoints = ModelCheckpoints(rendezvous.blobs)
         publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, plan.job.transport)
@@ -181,16 +184,6 @@ def _check_free(listen: TcpAddress) -> None:
     """Raises BadAddress, before any work is done, if the controller could not listen at an address."""
     probe, _ = sockets.listen(listen)
     probe.close()
-
-
-@contextmanager
-def _closed_on_error(processes: Processes) -> Iterator[None]:
-    """Closes the processes if an error is raised."""
-    try:
-        yield
-    except BaseException:
-        processes.close()
-        raise
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:

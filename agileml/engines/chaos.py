@@ -194,7 +194,10 @@ class FaultSchedule:
                     np.random.PCG64(np.random.SeedSequence(self._chaos.seed, spawn_key=(number, self._fired[number])))
                 )
                 self._fired[number] += 1
-                act = _act(rule, rng, present) if rng.random() < rule.probability else None
+                if rng.random() >= rule.probability:
+                    continue
+                fault = rule.fault
+                act = fault.act(rng, present) if isinstance(fault, RemoveNodes) else fault
                 if act is not None:
                     acts.append(act)
                     present = _after(act, present)
@@ -203,11 +206,6 @@ class FaultSchedule:
     def _fires(self, number: int, clock: int, seconds: float) -> bool:
         rule = self._chaos.rules[number]
         return rule.moment(self._fired[number]) <= (clock if rule.in_clocks else seconds)
-
-
-def _act(rule: Rule, rng: np.random.Generator, present: Sequence[RunningMachine]) -> Act | None:
-    fault = rule.fault
-    return fault.act(rng, present) if isinstance(fault, RemoveNodes) else fault
 
 
 def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:
@@ -245,7 +243,7 @@ class _Parser:
     def _sentence(self) -> Rule | Slowdown:
         match self._one_of("at", "every", "slow", "disrupt", "power", "uneven", "replay"):
             case "slow":
-                return self._slow_server() if self._one_of("worker", "server") == "server" else self._slow_worker()
+                return self._slow()
             case "disrupt":
                 share = self._percent("the share of the machines, such as 20%", most=100)
                 self._one_of("every")
@@ -255,7 +253,11 @@ class _Parser:
                 return Disrupt(share, seconds, float(times[:-1]))
             case "power":
                 self._one_of("law")
-                return PowerLaw(self._above("an exponent above 2, such as 7", 2.0))
+                exponent = float(self._number("an exponent above 2, such as 7", r"\d{1,4}(\.\d{1,4})?"))
+                if exponent <= 2:
+                    self._at -= 1
+                    raise self._unexpected("an exponent above 2, such as 7")
+                return PowerLaw(exponent)
             case "uneven":
                 heavy, _, light = self._number("two shares that make 100, such as 75/25", r"\d{1,2}/\d{1,2}").partition(
                     "/"
@@ -265,16 +267,19 @@ class _Parser:
                     raise self._unexpected("two shares that make 100, such as 75/25")
                 return Uneven(int(heavy) / 100)
             case "replay":
-                return self._replay()
+                if not self._word() or self._is(";"):
+                    raise self._unexpected("the file with the times of workers")
+                name = self._as_written[self._at][0]
+                self._at += 1
+                return Replay.read(Path(name))
             case word:
                 return self._rule(repeats=word == "every")
 
-    def _slow_worker(self) -> SlowWorker:
-        chance = self._percent("the chance at each tenth of a clock, such as 1%", most=100)
-        self._one_of("by")
-        return SlowWorker(chance, self._percent("how much slower it gets, such as 200%"))
-
-    def _slow_server(self) -> SlowServer:
+    def _slow(self) -> SlowWorker | SlowServer:
+        if self._one_of("worker", "server") == "worker":
+            chance = self._percent("the chance at each tenth of a clock, such as 1%", most=100)
+            self._one_of("by")
+            return SlowWorker(chance, self._percent("how much slower it gets, such as 200%"))
         count = self._count("how many servers are slow, such as 1")
         self._one_of("to")
         left = self._percent("the remaining bandwidth, such as 10%", most=100)
@@ -284,13 +289,6 @@ class _Parser:
         until = self._seconds("a time such as 60s") if self._takes("until") else inf
         return SlowServer(count, left, until)
 
-    def _replay(self) -> Replay:
-        if not self._word() or self._is(";"):
-            raise self._unexpected("the file with the times of workers")
-        name = self._as_written[self._at][0]
-        self._at += 1
-        return Replay.read(Path(name))
-
     def _percent(self, wanted: str, most: float = inf) -> float:
         percent = float(self._number(wanted, r"\d{1,6}(\.\d{1,6})?%")[:-1])
         if percent > most:
@@ -298,15 +296,14 @@ class _Parser:
             raise self._unexpected(f"at most {most:g}%")
         return percent / 100
 
-    def _above(self, wanted: str, least: float) -> float:
-        value = float(self._number(wanted, r"\d{1,4}(\.\d{1,4})?"))
-        if value <= least:
-            self._at -= 1
-            raise self._unexpected(wanted)
-        return value
-
     def _rule(self, *, repeats: bool) -> Rule:
-        when, in_clocks = self._period() if repeats else self._moment()
+        in_clocks = True
+        if repeats:
+            when, in_clocks = self._period()
+        elif self._takes(*_CLOCKS):
+            when = float(self._number("the number of a clock, such as 20", r"\d{1,9}"))
+        else:
+            when, in_clocks = self._seconds("clock N, or a time such as 30s"), False
         self._takes("do")
         fault = self._fault()
         probability = (
@@ -315,11 +312,6 @@ class _Parser:
             else 1.0
         )
         return Rule(when, in_clocks, repeats, fault, probability)
-
-    def _moment(self) -> tuple[float, bool]:
-        if self._takes(*_CLOCKS):
-            return float(self._number("the number of a clock, such as 20", r"\d{1,9}")), True
-        return self._seconds("clock N, or a time such as 30s"), False
 
     def _period(self) -> tuple[float, bool]:
         wanted = "a period above 0, such as 20s or 5 clocks"
@@ -337,7 +329,13 @@ class _Parser:
             return Join(count, self._takes("reliable"))
         if what == "kill" and self._takes("controller"):
             return KillController()
-        share = self._share(what)
+        share: FaultExtent
+        if self._takes("half"):
+            share = "half"
+        elif self._takes("all"):
+            share = "all"
+        else:
+            share = self._count("a number of nodes, half or all" + (", or controller" if what == "kill" else ""))
         reliable = self._takes("reliable")
         warning = None
         if what == "evict":
@@ -346,13 +344,6 @@ class _Parser:
         elif self._is("warn"):
             raise self._unexpected("';' or the end (a kill comes without a warning; evict gives one)")
         return RemoveNodes(share, reliable or self._takes("reliable"), warning)
-
-    def _share(self, what: str) -> FaultExtent:
-        if self._takes("half"):
-            return "half"
-        if self._takes("all"):
-            return "all"
-        return self._count("a number of nodes, half or all" + (", or controller" if what == "kill" else ""))
 
     def _count(self, wanted: str) -> int:
         count = int(self._number(wanted, r"0*[1-9]\d{0,8}"))

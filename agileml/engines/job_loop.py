@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from agileml.engines.base import ControllerLink, FleetEvent, Gone, Joined, MachineFleet
-from agileml.engines.chaos import Act, Evict, Join, KillController, KillNodes, RunningMachine, Script
+from agileml.engines.chaos import Evict, Join, KillController, KillNodes, RunningMachine, Script
 from agileml.engines.interrupts import until_done
 from agileml.errors import JobFailed, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
@@ -147,20 +147,17 @@ class JobLoop:
     def _apply_script(self) -> None:
         if self._link.result is None:
             for act in self._script.due(self._link.last_clock, self._fleet.seconds, self._present):
-                self._apply(act)
-
-    def _apply(self, act: Act) -> None:
-        match act:
-            case Evict():
-                self._stop(act.names, act.seconds)
-            case KillNodes():
-                self._stopping.update(act.names)
-                self._stop(act.names)
-                self._list_present()
-            case Join():
-                self._add(act)
-            case KillController():
-                self._fleet.stop(CONTROLLER)
+                match act:
+                    case Evict():
+                        self._stop(act.names, act.seconds)
+                    case KillNodes():
+                        self._stopping.update(act.names)
+                        self._stop(act.names)
+                        self._list_present()
+                    case Join():
+                        self._add(act)
+                    case KillController():
+                        self._fleet.stop(CONTROLLER)
 
     def _stop(self, names: Sequence[str], notice: float | None = None) -> None:
         for name in names:
@@ -318,16 +315,15 @@ class CrashGuard:
         """Counts one more process; why none should be started any more, or nothing."""
         self.in_a_row += 1
         self.in_one_clock += 1
-        if self._is_repeated(failure):
+        is_repeated = False
+        if failure.kind and failure.kind == self._kind:
+            is_repeated = failure.name not in self._then
+        else:
+            self._kind, self._then = failure.kind, frozenset((*failure.running, failure.name))
+        if is_repeated:
             return f"the last of {self.in_one_clock} processes that ended: its replacement failed in the same way"
         if self.in_a_row > max(MAX_IN_A_ROW, self.nodes):
             return f"the last of {self.in_a_row} processes that ended without any work done in between"
         if self.in_one_clock > max(MAX_IN_ONE_CLOCK, self.nodes):
             return f"the last of {self.in_one_clock} processes that ended before clock {self._clock + 1} was finished"
         return ""
-
-    def _is_repeated(self, failure: ProcessFailure) -> bool:
-        if failure.kind and failure.kind == self._kind:
-            return failure.name not in self._then
-        self._kind, self._then = failure.kind, frozenset((*failure.running, failure.name))
-        return False

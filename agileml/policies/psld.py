@@ -91,14 +91,28 @@ class PSLD:
         """A better assignment of blocks of these sizes, if there is one; `servers` may serve."""
         if len(servers) < 2 or any(self.fresh.get(owner, 0) < MEASUREMENTS_BEFORE_MOVE for owner in set(owners)):
             return self, None
-        lines = self._lines(servers)
+
+        lines = {name: Line.through(self.samples[name]) for name in servers if name in self.samples}
+        known = list(lines.values())
+        if known:
+            # A server without measurements is taken for an average one.
+            means = [sum(getattr(line, what) for line in known) / len(known) for what in ("slope", "start", "error")]
+            lines |= {name: Line(*means) for name in servers if name not in lines}
+
         share = sum(sizes) / len(servers)
         speeds = {name: 1 / max(1e-12, lines[name].mean(share)) for name in set(owners) if name in lines}
         if len(speeds) < len(set(owners)):
             return self, None
         apart = max(speeds.values()) / min(speeds.values()) - 1
+
+        # One line for all superior servers that may be equally fast: noise would move blocks among them for ever.
         superior = candidates(lines, share, self.trigger)
-        lines = _pooled(lines, superior, share)
+        columns = [[getattr(lines[name], what) for name in superior] for what in ("slope", "start")]
+        slope, start = (sum(column) / len(column) for column in columns)
+        usual = start + slope * share
+        alike = [name for name in superior if abs(lines[name].mean(share) - usual) <= CONFIDENCE * lines[name].error]
+        lines = {**lines, **{name: replace(lines[name], slope=slope, start=start) for name in alike}}
+
         load = _load(owners, sizes)
         few = {name for name in load if load[name] < share / 2}
         after = replace(self, moves=self.moves + 1, fresh={})
@@ -109,15 +123,6 @@ class PSLD:
             return self, None
         why = f"servers differ by a factor of {apart + 1:.1f}: {before:.3g} s of a clock become {then:.3g} s"
         return after, ServerPlace(assigned, why, 2 * len(superior) < len(servers))
-
-    def _lines(self, servers: Sequence[str]) -> dict[str, Line]:
-        """A server without measurements is taken for an average one."""
-        lines = {name: Line.through(self.samples[name]) for name in servers if name in self.samples}
-        known = list(lines.values())
-        if known:
-            means = [sum(getattr(line, what) for line in known) / len(known) for what in ("slope", "start", "error")]
-            lines |= {name: Line(*means) for name in servers if name not in lines}
-        return lines
 
     def _assign(
         self, sizes: Sequence[int], servers: Sequence[str], superior: Sequence[str], lines: Mapping[str, Line]
@@ -166,15 +171,6 @@ def candidates(lines: Mapping[str, Line], size: float, trigger: float) -> list[s
     most = (1 + trigger) * lines[superior[0]].mean(size)
     others = (name for name in lines if name not in superior and lines[name].mean(size) <= most)
     return [*superior, *others]
-
-
-def _pooled(lines: Mapping[str, Line], superior: Sequence[str], size: float) -> dict[str, Line]:
-    """With one line for all superior servers that may be equally fast: noise would move blocks among them for ever."""
-    columns = [[getattr(lines[name], what) for name in superior] for what in ("slope", "start")]
-    slope, start = (sum(column) / len(column) for column in columns)
-    usual = start + slope * size
-    alike = [name for name in superior if abs(lines[name].mean(size) - usual) <= CONFIDENCE * lines[name].error]
-    return {**lines, **{name: replace(lines[name], slope=slope, start=start) for name in alike}}
 
 
 def _cost(line: Line, load: int, assigned: int, weight: float) -> float:

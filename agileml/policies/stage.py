@@ -297,7 +297,11 @@ class LearnedStage:
         before = self.known.get(mix, {})
         times = {**before, self.chosen: seconds}
         best = self._best(times)
-        untried = [stage for stage in self._neighbors(best, clock) if stage not in times]
+        # Stages next to the best one that could be faster.
+        near = [best + 1] if best < 3 and clock.reliable_share > self.relief else []
+        if best > 1 and clock.seconds_in(best - 1) < self.hopeless * clock.seconds:
+            near.append(best - 1)
+        untried = [stage for stage in near if stage not in times]
         chosen = untried[0] if untried and best == self.chosen else best
         waits = self.skipped if chosen != self.chosen else 0
         why = self.why
@@ -317,12 +321,6 @@ class LearnedStage:
         if self._best(times) == clock.stage and lower not in (0, *times):
             measured.append(f"and would take {clock.seconds_in(lower):.3g} s in stage {lower} by its traffic")
         return f"an iteration takes {', '.join(measured)}"
-
-    def _neighbors(self, best: int, clock: ClockFinished) -> list[int]:
-        """Stages next to the best one that could be faster."""
-        higher = [best + 1] if best < 3 and clock.reliable_share > self.relief else []
-        lower = best > 1 and clock.seconds_in(best - 1) < self.hopeless * clock.seconds
-        return higher + ([best - 1] if lower else [])
 
     def _best(self, times: Mapping[int, float]) -> int:
         """The fastest stage; among stages that differ by less than `gain`, the one that was measured first."""

@@ -128,18 +128,17 @@ class ChunkRunner:
             # On this thread, so that loading data delays nothing but the computation.
             preload(self._trainer, self._shards[work.data], work.data)
             self._loaded.add(work.data)
-        return self._run_chunk(work, timer) if isinstance(work, Chunk) else self._evaluate(work, timer)
-
-    def evaluation(self, epoch: int, clock: int, shard: int) -> Evaluation:
-        """Computes the final loss on one of the `sampled` shards."""
-        return Evaluation(epoch, clock, shard, self.sampled[shard])
-
-    def _evaluate(self, work: Evaluation, timer: Callable[[], float]) -> WorkResult:
-        """The cache must hold the whole model."""
+        if isinstance(work, Chunk):
+            return self._run_chunk(work, timer)
+        # The cache holds the whole model.
         started = timer()
         self._loss_view.learning = None
         loss = self._mean_loss(work.data, work.clock)
         return WorkResult(work, timer() - started, loss * work.items, work.items)
+
+    def evaluation(self, epoch: int, clock: int, shard: int) -> Evaluation:
+        """Computes the final loss on one of the `sampled` shards."""
+        return Evaluation(epoch, clock, shard, self.sampled[shard])
 
     def _mean_loss(self, shard: int, clock: int) -> float:
         """The mean over a shard's part of the sample."""

@@ -237,21 +237,16 @@ def reusable(
     later = (contribution for contribution in kept if contribution.clock > clock)
     kept = sorted(later, key=lambda contribution: contribution.clock)
     while True:
-        done = _spans(kept)
+        # By shard and first chunk, one past the last of the chunks that the contributions contain.
+        done: dict[int, dict[Position, int]] = defaultdict(dict)
+        for contribution in kept:
+            for shard, first, last in contribution.covers:
+                done[shard][Position(contribution.clock, first)] = last
         positions = {shard: _walk(plan, done.get(shard, {}), shard, clock) for shard in mine}
         counting = [contribution for contribution in kept if contribution.before(positions)]
         if len(counting) == len(kept):
             return kept, positions
         kept = counting
-
-
-def _spans(kept: list[Contribution]) -> Mapping[int, Mapping[Position, int]]:
-    """The chunks that contributions contain: by shard and first chunk, one past the last."""
-    spans: dict[int, dict[Position, int]] = defaultdict(dict)
-    for contribution in kept:
-        for shard, first, last in contribution.covers:
-            spans[shard][Position(contribution.clock, first)] = last
-    return spans
 
 
 def _walk(plan: ClockChunks, spans: Mapping[Position, int], shard: int, clock: int) -> Position:

@@ -89,12 +89,6 @@ class Readers:
         """Adds a worker that waits for a version."""
         self.waiting.setdefault(waiting.at_least, []).append(waiting)
 
-    def take_ready(self, clock: int) -> list[tuple[str, WantedRows | None]]:
-        """Removes and returns the workers whose version is committed, and the rows that each wants."""
-        ready = [version for version in self.waiting if version <= clock]
-        answered = [waiting for version in sorted(ready) for waiting in self.waiting.pop(version)]
-        return [(waiting.worker, None if waiting.whole else self.rows.get(waiting.worker)) for waiting in answered]
-
 
 @dataclass(slots=True)
 class ServedPartition:
@@ -221,9 +215,11 @@ class ServedPartition:
     # -- reads ---------------------------------------------------------------------------------------------------------
 
     def _replies(self) -> list[tuple[str, Delta]]:
-        ready = self.readers.take_ready(self.clock) if self.readers.waiting else []
+        readers = self.readers
+        ready = [version for version in readers.waiting if version <= self.clock]
         if not ready:
             return []
+        answered = [waiting for version in sorted(ready) for waiting in readers.waiting.pop(version)]
         # What a reader sees: the committed values, and with slack also the contributions to later clocks.
         state = self.latest.state
         if self.rules.fresh:
@@ -232,7 +228,11 @@ class ServedPartition:
                 state = self.rules.rule.advance(self.partition, state, total, clock)[0]
         state = self.rules.sent(self.partition, state, self.clock)
         whole = picked(state, None)
-        return [(worker, picked(state, rows) if rows else whole) for worker, rows in ready]
+        replies = []
+        for waiting in answered:
+            rows = None if waiting.whole else readers.rows.get(waiting.worker)
+            replies.append((waiting.worker, picked(state, rows) if rows else whole))
+        return replies
 
 
 def keep_from(versions: dict[int, Version], clock: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agileml.core.recovery import CHECKPOINT, INIT
 from agileml.errors import InvalidTransition
-from agileml.params.deltas import Delta, nbytes
+from agileml.params.deltas import nbytes
 from agileml.params.reads import picked
 from agileml.protocol.actions import CONTROLLER, Action, Fetch, Save, Send
 from agileml.protocol.messages import (
@@ -189,19 +189,16 @@ class Server:
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
         if outcome.replies:
-            self._reply(served, outcome.replies)
-
-    def _reply(self, served: ServedPartition, replies: Iterable[tuple[str, Delta]]) -> None:
-        total, timer, pushed = 0, self.traffic.timer, self.traffic.pushed
-        last, size = None, 0
-        for worker, values in replies:
-            if values is not last:
-                last, size = values, nbytes(values)
-            total += size
-            waited = timer() - pushed[worker] if timer is not None and worker in pushed else None
-            snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values, waited=waited)
-            self.out.append(Send(worker, snapshot))
-        self.traffic.pulled[served.partition] = self.traffic.pulled.get(served.partition, 0) + total
+            total, timer, pushed = 0, self.traffic.timer, self.traffic.pushed
+            last, size = None, 0
+            for worker, values in outcome.replies:
+                if values is not last:
+                    last, size = values, nbytes(values)
+                total += size
+                waited = timer() - pushed[worker] if timer is not None and worker in pushed else None
+                snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values, waited=waited)
+                self.out.append(Send(worker, snapshot))
+            self.traffic.pulled[served.partition] = self.traffic.pulled.get(served.partition, 0) + total
 
     def _patch(self, served: ServedPartition, commit: Commit) -> int:
         """Sends the changes of a clock to the backup; returns their size."""
@@ -210,13 +207,6 @@ class Server:
         patch = Patch(self.epoch, served.partition, version.clock - 1, version.clock, version.tally, commit.changed)
         self.out.append(Send(served.backup, patch))
         return nbytes(patch.values)
-
-    def _seed(self, served: ServedPartition) -> None:
-        """Sends a new backup every version to which a rollback may lead."""
-        for clock, version in sorted(served.versions.items()):
-            patch = Patch(self.epoch, served.partition, -1, clock, version.tally, picked(version.state, None))
-            self.out.append(Send(served.backup, patch))
-        served.stamped = served.clock
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
@@ -236,17 +226,14 @@ class Server:
             del self.rules.squares[clock]
         self.restoring.former.clear()
         for holder in self._holders():
-            if message.checkpoint and self._saves(holder) and message.clock in holder.versions:
+            # The copy on reliable storage is written: that of the backup, or of the owner if there is none.
+            served = self.served.get(holder.partition)
+            is_reliable = isinstance(holder, BackupPartition) or (served is not None and not served.backup)
+            if message.checkpoint and is_reliable and message.clock in holder.versions:
                 self.out.append(Save(self.epoch, holder.partition, holder.versions[message.clock]))
             if holder.versions:
                 keep_from(holder.versions, self.stable)
         self.backups.forget_dismissed(self.stable)
-
-    def _saves(self, holder: Holder) -> bool:
-        """The node with the copy on reliable storage writes the checkpoint: the backup, or the owner without one."""
-        return isinstance(holder, BackupPartition) or (
-            holder.partition in self.served and not self.served[holder.partition].backup
-        )
 
     # -- moving --------------------------------------------------------------------------------------------------------
 
@@ -300,7 +287,12 @@ class Server:
             if table.owners[served.partition] == self.node and backup != served.backup:
                 served.backup, served.stamped = backup, -1
                 if backup:
-                    self._seed(served)
+                    # It needs every version to which a rollback may lead.
+                    for clock, version in sorted(served.versions.items()):
+                        whole = picked(version.state, None)
+                        patch = Patch(self.epoch, served.partition, -1, clock, version.tally, whole)
+                        self.out.append(Send(backup, patch))
+                    served.stamped = served.clock
 
     # -- rollback ------------------------------------------------------------------------------------------------------
 
@@ -327,19 +319,16 @@ class Server:
                 continue
             version = self.restoring.version(partition, message, INIT)
             if version is None:
-                self._request(partition, message)
+                self.restoring.awaited.add(partition)
+                source = message.sources[partition]
+                if source == CHECKPOINT:
+                    self.out.append(Fetch(self.epoch, partition, message.clock))
+                elif source == self.node:
+                    raise InvalidTransition(f"{self.node} should have version {message.clock} of partition {partition}")
+                else:
+                    self.out.append(Send(source, NeedVersion(self.epoch, self.node, partition, message.clock)))
             else:
                 self._install(partition, version, table)
-
-    def _request(self, partition: int, message: Recover) -> None:
-        self.restoring.awaited.add(partition)
-        source = message.sources[partition]
-        if source == CHECKPOINT:
-            self.out.append(Fetch(self.epoch, partition, message.clock))
-        elif source == self.node:
-            raise InvalidTransition(f"{self.node} should have version {message.clock} of partition {partition}")
-        else:
-            self.out.append(Send(source, NeedVersion(self.epoch, self.node, partition, message.clock)))
 
     def provide(self, message: NeedVersion) -> None:
         """Sends the version from which the epoch started; it is kept until a later one is stable."""

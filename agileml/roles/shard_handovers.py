@@ -38,10 +38,8 @@ class ShardHandovers:
             if helping is not None:
                 helping.recount()
             self.context.send(CONTROLLER, Adopted(self.context.node, self.context.epoch, order.shard))
-        else:
-            self._give(order, helping)
+            return
 
-    def _give(self, order: GiveShard, helping: Helping | None) -> None:
         shard, to = order.shard, order.to
         if shard not in self.shards:
             if order.now:

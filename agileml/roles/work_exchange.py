@@ -128,7 +128,13 @@ class Helping:
             case DoThis():
                 self._accept(message)
             case BegunHelping():
-                self._go_on(message)
+                loan = self.loans.lent.get(message.number)
+                if loan is None:
+                    # The loan's clock has been decided without it.
+                    return
+                loan.begun = True
+                if not loan.cancelled and loan.clock == self.pace.clock:
+                    self._lend(self.policy.other_began(message.worker))
             case CancelHelp():
                 self._give_up(message)
             case HelpEnded():
@@ -170,15 +176,6 @@ class Helping:
             number = self.loans.add(Loan(proposal.to, self.pace.clock, covers))
             self.pace.left -= len(chunks)
             context.send(proposal.to, DoThis(context.epoch, context.node, number, self.pace.clock, covers))
-
-    def _go_on(self, message: BegunHelping) -> None:
-        loan = self.loans.lent.get(message.number)
-        if loan is None:
-            # The loan's clock has been decided without it.
-            return
-        loan.begun = True
-        if not loan.cancelled and loan.clock == self.pace.clock:
-            self._lend(self.policy.other_began(message.worker))
 
     def abandon(self, clock: int) -> None:
         """A clock has been decided: what is still lent or borrowed of it came too late, and both sides drop it."""
@@ -302,6 +299,7 @@ class Helping:
                 self._end(errand)
             self.pace = WorkPace()
             return
+
         clock = behind[0].clock
         if clock != self.pace.clock:
             # A clock begins. Others expect the end of the last one from the report before it.
@@ -314,23 +312,21 @@ class Helping:
             current = [(shard, left) for shard, left in self.shards.items() if left.clock == clock]
             total = sum(len(self.work.ranges(shard, clock)) for shard in self.shards)
             self.pace = WorkPace(clock, total, sum(len(left.chunks) for _, left in current))
+
         for number, loan in list(self.loans.lent.items()):
             if self.loans.kept_back.intersection(shard for shard, _, _ in loan.covers):
                 self._cancel(number, loan)
-        self._take_over(clock)
-        if self.policy.heard and self.pace.latest:
-            own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
-            self._lend(self.policy.went_on(own, {loan.to for loan in self.loans.lent.values()}))
 
-    def _take_over(self, clock: int) -> None:
-        """Takes back what others have not begun of the last clock: one assignment after another, the latest first.
-
-        Meanwhile the others, which are faster, may begin the rest.
-        """
+        # What others have not begun of the last clock is taken back: one assignment after another, the latest first.
+        # Meanwhile the others, which are faster, may begin the rest.
         waiting = [(number, loan) for number, loan in self.loans.lent.items() if loan.clock < clock and not loan.begun]
         coming = any(loan.cancelled for _, loan in waiting) or any(errand.number is None for errand in self.errands)
         if waiting and not coming:
             self._cancel(*waiting[-1])
+
+        if self.policy.heard and self.pace.latest:
+            own = OwnProgress(self.pace.progress, self.timer(), self.pace.latest)
+            self._lend(self.policy.went_on(own, {loan.to for loan in self.loans.lent.values()}))
 
     def _cancel(self, number: int, loan: Loan) -> None:
         if not loan.begun and not loan.cancelled:

@@ -297,7 +297,9 @@ class Schedule:
         if whom == "controller":
             if simulation.away:
                 return False
-            simulation.kill_controller(chance.choice([0.0, 0.01, 0.2]))
+            away = chance.choice([0.0, 0.01, 0.2])
+            simulation.lose_controller()
+            simulation.restart_controller(away)
             return True
         seconds = chance.choice([0.003, 0.03, 1.0])
         if whom == "joining":

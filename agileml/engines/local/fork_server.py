@@ -57,7 +57,11 @@ class ForkServer:
         try:
             self._serve()
         finally:
-            self._end()
+            for pid in self._children:
+                _kill(pid)
+            for pid in self._children:
+                os.waitpid(pid, 0)
+            _remove(self._folder, self._keep)
 
     def _serve(self) -> None:
         while True:
@@ -70,20 +74,16 @@ class ForkServer:
                     order = self._connection.recv()
                 except (EOFError, OSError):
                     return
-                self._obey(order)
-
-    def _obey(self, order: Start | str) -> None:
-        """Forks a process, or kills the one of this name and everything that it has started."""
-        match order:
-            case Start():
-                pid = os.fork()
-                if pid == 0:
-                    inherited = [self._connection.fileno(), self._lifetime[1], *self._deaths]
-                    _run_child(order, self._folder, self._keep, self._lifetime[0], inherited)
-                self._children[pid] = order
-            case name:
+                if isinstance(order, Start):
+                    pid = os.fork()
+                    if pid == 0:
+                        inherited = [self._connection.fileno(), self._lifetime[1], *self._deaths]
+                        _run_child(order, self._folder, self._keep, self._lifetime[0], inherited)
+                    self._children[pid] = order
+                    continue
+                # The name of a process: it ends with everything that it has started.
                 for pid, start in self._children.items():
-                    if start.name == name:
+                    if start.name == order:
                         _kill(pid)
 
     def _reap(self) -> None:
@@ -99,13 +99,6 @@ class ForkServer:
                 except OSError:
                     # The other end is closed; the loop will notice.
                     return
-
-    def _end(self) -> None:
-        for pid in self._children:
-            _kill(pid)
-        for pid in self._children:
-            os.waitpid(pid, 0)
-        _remove(self._folder, self._keep)
 
 
 def _kill(pid: int) -> None:

@@ -85,8 +85,7 @@ class Processes:
         except BaseException:
             self._connection.close()
             os.close(self._all_ended)
-            self._remove_folder()
-            self._unlock()
+            self._leave_folder()
             raise
         finally:
             theirs.close()
@@ -124,10 +123,12 @@ class Processes:
             self._server.kill()
             self._server.wait()
             os.close(self._all_ended)
-            self._remove_folder()
-            self._unlock()
+            self._leave_folder()
 
-    def _unlock(self) -> None:
+    def _leave_folder(self) -> None:
+        """Removes a temporary folder, or unlocks one that stays."""
+        if not self._keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
 
@@ -146,10 +147,6 @@ class Processes:
             for file in files:
                 file.unlink(missing_ok=True)
         return Gone(name, status, output)
-
-    def _remove_folder(self) -> None:
-        if not self._keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _send(self, order: Start | str) -> None:
         try:

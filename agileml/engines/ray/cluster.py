@@ -145,7 +145,10 @@ class RayCluster:
         try:
             item = self._ray.get(next(self._tasks[name]))
         except self._ray.exceptions.RayError as error:
-            return self._failed(name, error)
+            # Otherwise the node's machine or worker process is gone.
+            exceptions = self._ray.exceptions
+            own = isinstance(error, exceptions.RayTaskError | exceptions.OutOfMemoryError)
+            return Gone(name, 1, end_of(str(error))) if own else Gone(name)
         except StopIteration:
             # The task ended without an exception before it said how.
             return Gone(name)
@@ -154,12 +157,6 @@ class RayCluster:
             return None
         status, log = item
         return Gone(name, status, end_of(log) if status else "")
-
-    def _failed(self, name: str, error: Exception) -> Gone:
-        """The node's machine or worker process is gone; anything else is a failure of the node itself."""
-        exceptions = self._ray.exceptions
-        own = isinstance(error, exceptions.RayTaskError | exceptions.OutOfMemoryError)
-        return Gone(name, 1, end_of(str(error))) if own else Gone(name)
 
 
 @contextmanager

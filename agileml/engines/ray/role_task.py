@@ -75,7 +75,12 @@ def run_role(
     assert leash.stdin is not None
     assert leash.stdout is not None
     assert leash.stderr is not None
-    needed = b"" if _version_here() == version else code
+    try:
+        from agileml.runtime.attach import code_version
+    except ImportError:
+        needed = code
+    else:
+        needed = b"" if code_version() == version else code
     leash.stdin.write(b"%d\n" % len(needed) + needed)
     leash.stdin.flush()
     last: deque[str] = deque(maxlen=LAST_LINES)
@@ -85,15 +90,6 @@ def run_role(
         sys.stderr.write(last[-1])
     status = leash.stdout.read()
     yield int(status or -9), "".join(last)
-
-
-def _version_here() -> str:
-    """The version of this package on this machine; empty if there is none."""
-    try:
-        from agileml.runtime.attach import code_version
-    except ImportError:
-        return ""
-    return code_version()
 
 
 _DISTRIBUTION = "spotctl"

@@ -51,23 +51,20 @@ class SimulatedEngine:
         self, job: TrainingJob | SimulableJob, script: Script, listener: Listener, output: Output = show
     ) -> Trained:
         """Trains as `run` does, with faults from a script. The user's code runs, and prints, in this process."""
-        simulation, plan = self._simulated(job)
+        simulation: AnySimulation
+        plan: RunnableJob
+        if isinstance(job, SimulableJob):
+            simulation, plan = job.simulation(self.machines, _StopRule(job.job.stopping)), job
+        else:
+            trainer, code = job.source.load(), job.source.code()
+            settings, seed = controller_settings(job, code, _StopRule(job.stopping)), job.settings.seed
+            training = Simulation(trainer, settings, job.settings, self.machines, seed, slowdowns=job.slowdowns)
+            simulation, plan = training, PreparedJob(job, JobShape(training.plan, training.layout, code))
         fleet, link = SimulatedFleet(simulation, plan.job.source), SimulatedLink(simulation, Clocks(listener))
         with infrequent_collection():
             loop = JobLoop(fleet, link, script, output, least=plan.least_nodes)
             result = loop.run(plan.job.reliable, plan.job.transient)
         return plan.trained(result, simulation.load)
-
-    def _simulated(self, job: TrainingJob | SimulableJob) -> tuple[AnySimulation, RunnableJob]:
-        """The simulation of a job, and the job with the shape of its model."""
-        if isinstance(job, SimulableJob):
-            return job.simulation(self.machines, _StopRule(job.job.stopping)), job
-        trainer, code = job.source.load(), job.source.code()
-        settings = controller_settings(job, code, _StopRule(job.stopping))
-        simulation = Simulation(
-            trainer, settings, job.settings, self.machines, job.settings.seed, slowdowns=job.slowdowns
-        )
-        return simulation, PreparedJob(job, JobShape(simulation.plan, simulation.layout, code))
 
 
 class _StopRule:

@@ -202,11 +202,6 @@ class JobSimulation(Generic[NodeT, ControlT]):
         self._stopped = True
         self._control(StopJob())
 
-    def kill_controller(self, away: float = 0.2) -> None:
-        """The controller is gone; another takes over after `away` seconds."""
-        self.lose_controller()
-        self.restart_controller(away)
-
     def lose_controller(self) -> None:
         """Removes the controller, with all messages in flight from it or to it."""
         self.away = True
@@ -333,36 +328,29 @@ class JobSimulation(Generic[NodeT, ControlT]):
                     if not self._gaps or self._gaps.get((name, action.to)) != self.nodes[name].epoch:
                         self.messages.send(name, action.to, action.message)
                 case Exit():
-                    self._leave(name)
+                    left = self.nodes.pop(name, None)
+                    if left is not None and not left.epoch and name not in self.warned:
+                        self.refused.add(name)
                 case _:
                     self._begin(name, action)
 
     def _begin(self, name: str, action: Compute | Save | Fetch) -> None:
         """Begins an action that takes time."""
         match action:
-            case Save():
-                self._save(name, action)
+            case Save(epoch, partition, version):
+                node = self.nodes[name]
+
+                def saved() -> None:
+                    if self.nodes.get(name) is node:
+                        self._checkpoints[partition, version.clock] = version
+                        self._act(name, node.confirm_saved(epoch, partition, version.clock))
+
+                if self.machines.saving:
+                    self.time.later(self.machines.saving, saved)
+                else:
+                    saved()
             case Fetch(epoch, partition, clock):
                 self._act(name, self.nodes[name].take_version(epoch, partition, self.load(partition, clock)))
-
-    def _save(self, name: str, save: Save) -> None:
-        node = self.nodes[name]
-
-        def saved() -> None:
-            if self.nodes.get(name) is node:
-                self._checkpoints[save.partition, save.version.clock] = save.version
-                self._act(name, node.confirm_saved(save.epoch, save.partition, save.version.clock))
-
-        if self.machines.saving:
-            self.time.later(self.machines.saving, saved)
-        else:
-            saved()
-
-    def _leave(self, name: str) -> None:
-        """A node ends as it was told to."""
-        node = self.nodes.pop(name, None)
-        if node is not None and not node.epoch and name not in self.warned:
-            self.refused.add(name)
 
 
 @contextmanager

@@ -100,10 +100,17 @@ class Wire:
         network = self.network
         at, seconds = now + network.latency, 0.0
         if network.jitter and sender != receiver:
-            at += self.rng.exponential(network.jitter) * self._factor(sender, receiver)
+            delay = self.rng.exponential(network.jitter)
+            if network.skew and (sender, receiver) not in self._factors:
+                self._factors[sender, receiver] = exp(network.skew * self.rng.standard_normal())
+            at += delay * self._factors.get((sender, receiver), 1.0)
         if network.bytes_per_second and sender != receiver:
             seconds = (size if network.weigh is size_of else network.weigh(message)) / network.bytes_per_second
-            sends, receives = self._speeds(sender, receiver, message) if self.slow else (1.0, 1.0)
+            sends = receives = 1.0
+            if self.slow:
+                kind = type(message.whole if isinstance(message, MessageBucket) else message)
+                sends = self.slow.get(sender, 1.0) if kind in _OF_SERVERS else 1.0
+                receives = self.slow.get(receiver, 1.0) if kind is Push else 1.0
             left = self._sending.get(sender, now)
             if left > now:
                 at += left - now
@@ -115,12 +122,6 @@ class Wire:
         at = self._last[link] = max(at, self._last.get(link, at))
         return at, seconds
 
-    def _speeds(self, sender: str, receiver: str, message: object) -> tuple[float, float]:
-        """The speeds of the sender's and of the receiver's card for a message, relative to the network's."""
-        kind = type(message.whole if isinstance(message, MessageBucket) else message)
-        sends = self.slow.get(sender, 1.0) if kind in _OF_SERVERS else 1.0
-        return sends, self.slow.get(receiver, 1.0) if kind is Push else 1.0
-
     def hold(self, link: tuple[str, str], until: float) -> None:
         """Holds up what is sent on a link from now on until then."""
         self._last[link] = max(self._last.get(link, 0.0), until)
@@ -130,13 +131,6 @@ class Wire:
         done = max(self._receiving.get(receiver, 0.0), now) + seconds
         self._receiving[receiver] = done
         return done
-
-    def _factor(self, sender: str, receiver: str) -> float:
-        if not self.network.skew:
-            return 1.0
-        if (sender, receiver) not in self._factors:
-            self._factors[sender, receiver] = exp(self.network.skew * self.rng.standard_normal())
-        return self._factors[sender, receiver]
 
 
 Callback = Callable[[], None]

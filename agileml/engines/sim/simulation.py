@@ -11,7 +11,7 @@ from agileml.core.controller import Controller
 from agileml.core.events import ControllerInstruction, ControllerSettings, Iteration
 from agileml.engines.sim.job import JobSimulation, Machines
 from agileml.params.layout import Layout
-from agileml.protocol.actions import Compute, Fetch, Save, WorkUnit
+from agileml.protocol.actions import Compute, Fetch, Save
 from agileml.protocol.messages import Version
 from agileml.roles.node import JobSettings, Node
 from agileml.slowdowns import Slowdown, Slowness, SlowServer
@@ -91,34 +91,28 @@ class Simulation(JobSimulation[Node, Controller]):
 
     def _carry_out(self, instruction: ControllerInstruction) -> None:
         if isinstance(instruction, Iteration) and not self.log:
-            self._slow_servers_down()
+            owners = sorted(set(self.controller.table.owners))
+            for slowdown in self._slowdowns:
+                if isinstance(slowdown, SlowServer):
+                    slow = dict.fromkeys(owners[: slowdown.count], slowdown.to)
+                    self._wire.slow.update(slow)
+                    if slowdown.until < inf:
+                        self.at(slowdown.until, self._wire.slow.clear)
         super()._carry_out(instruction)
-
-    def _slow_servers_down(self) -> None:
-        owners = sorted(set(self.controller.table.owners))
-        for slowdown in self._slowdowns:
-            if isinstance(slowdown, SlowServer):
-                slow = dict.fromkeys(owners[: slowdown.count], slowdown.to)
-                self._wire.slow.update(slow)
-                if slowdown.until < inf:
-                    self.at(slowdown.until, self._wire.slow.clear)
 
     def _begin(self, name: str, action: Compute | Save | Fetch) -> None:
         if isinstance(action, Compute):
-            self._compute(name, action.work)
+            seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * action.work.items
+            if self._slowdowns:
+                slowness = self._slowness.setdefault(name, Slowness(self._slowdowns, self.job.seed, name))
+                seconds *= slowness.factor(action.work.clock, seconds, self.now)
+            node, work = self.nodes[name], action.work
+
+            def computed() -> None:
+                if self.nodes.get(name) is node:
+                    result = node.chunk_runner.run(work)
+                    self._act(name, node.take_result(replace(result, seconds=seconds)))
+
+            self.time.later(seconds, computed)
         else:
             super()._begin(name, action)
-
-    def _compute(self, name: str, work: WorkUnit) -> None:
-        seconds = self.machines.seconds_per_chunk + self.machines.seconds_per_item * work.items
-        if self._slowdowns:
-            slowness = self._slowness.setdefault(name, Slowness(self._slowdowns, self.job.seed, name))
-            seconds *= slowness.factor(work.clock, seconds, self.now)
-        node = self.nodes[name]
-
-        def computed() -> None:
-            if self.nodes.get(name) is node:
-                result = node.chunk_runner.run(work)
-                self._act(name, node.take_result(replace(result, seconds=seconds)))
-
-        self.time.later(seconds, computed)

@@ -265,10 +265,11 @@ def test_a_learned_stage_is_logged_with_its_reason_and_survives_a_restart() -> N
     [line] = [one for one in committed(control, 3) if isinstance(one, Iteration)]
     reason = "100% of the traffic goes through reliable nodes, which stage 2 may relieve"
     assert f"stage 2 after stage 1: {reason}" in line.events
-    [learned] = [one.record["learned"] for one in written if isinstance(one, Remember)]
+    [remembered] = [one.record for one in written if isinstance(one, Remember)]
+    learned = remembered["learned"]
     assert learned == [(0, 1, 2.0)]
-    record = json.loads(json.dumps({**control._remember().record, "learned": learned}))
-    assert Controller.resume(PLAN, BYTES, control.settings, record, 2.0)._remember().record["learned"] == learned
+    record = json.loads(json.dumps(remembered))
+    assert Controller.resume(PLAN, BYTES, control.settings, record, 2.0).stages.record() == {"learned": learned}
 
 
 def test_a_broken_node_ends_the_job() -> None:
