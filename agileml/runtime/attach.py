@@ -55,7 +55,20 @@ def _read_published(blobs: BlobStore) -> PublishedJob | None:
         return None
     # From this user's own folder, or over a link that has proven the secret.
     job: PublishedJob = _JobReader(BytesIO(content)).load()
-    return replace(job, role=_in_todays_order(job.role)) if isinstance(job.role.work, str) else job
+    role = job.role
+    if not isinstance(role.work, str):
+        return job
+
+    # An earlier version has published the role with other fields behind the job, which pickle tells by their place: the
+    # instance, the work, and the layout of the model or the number of its layers.
+    known: dict[str, Any] = {name: getattr(role, name) for name in ("name", "reliable", "rendezvous", "job")}
+    known |= {"instance": role.work, "work": role.partitions}
+    model: Any = role.instance
+    if isinstance(model, Layout):
+        known |= {"layout": model, "partitions": len(model)}
+    else:
+        known["partitions"] = model
+    return replace(job, role=type(role)(**known))
 
 
 class _JobReader(pickle.Unpickler):
@@ -74,21 +87,6 @@ _MOVED = {
     "agileml.pipeline.model.optimizers": "agileml.pipeline.optimizers",
     "agileml.pipeline.model.torch_optimizers": "agileml.pipeline.optimizers",
 }
-
-
-def _in_todays_order(role: NodeRole) -> NodeRole:
-    """The role as an earlier version has published it: with other fields behind the job, which pickle tells by place.
-
-    They were the instance, the work, and the layout of the model or the number of its layers.
-    """
-    known: dict[str, Any] = {name: getattr(role, name) for name in ("name", "reliable", "rendezvous", "job")}
-    known |= {"instance": role.work, "work": role.partitions}
-    model: Any = role.instance
-    if isinstance(model, Layout):
-        known |= {"layout": model, "partitions": len(model)}
-    else:
-        known["partitions"] = model
-    return type(role)(**known)
 
 
 def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> NodeRole:

@@ -54,8 +54,14 @@ class ModelCheckpoints:
         header = json.loads(content[:end])
         if header["clock"] != clock:
             raise DamagedCheckpoint(f"checkpoint {name} holds clock {header['clock']}, not {clock}")
-        tally = Tally(header["chunks"], header["fingerprint"])
-        return Version(clock, tally, _state(header["arrays"], memoryview(content)[end + 1 :]))
+        state: PartitionState = []
+        offset = end + 1
+        for code, shape in header["arrays"]:
+            dtype: np.dtype[Any] = np.dtype(code)
+            count = prod(shape)
+            state.append(np.frombuffer(content, dtype, count, offset).reshape(shape).copy())
+            offset += count * dtype.itemsize
+        return Version(clock, Tally(header["chunks"], header["fingerprint"]), state)
 
     def complete(self, partitions: int) -> list[int]:
         """The clocks for which every partition has a checkpoint, newest first."""
@@ -155,14 +161,3 @@ def _pieces(version: Version) -> Iterator[BlobBytes]:
     yield json.dumps(header).encode() + b"\n"
     for array in version.state:
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-
-
-def _state(table: list[tuple[str, list[int]]], body: memoryview) -> PartitionState:
-    state: PartitionState = []
-    offset = 0
-    for code, shape in table:
-        dtype: np.dtype[Any] = np.dtype(code)
-        count = prod(shape)
-        state.append(np.frombuffer(body, dtype, count, offset).reshape(shape).copy())
-        offset += count * dtype.itemsize
-    return state

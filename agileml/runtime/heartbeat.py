@@ -57,36 +57,28 @@ def beating(role: NodeRole, capture: Capture) -> Iterator[Vitals]:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     pid = os.fork()
     if pid == 0:
-        _run_child(role, vitals, node, capture)
+        # The child never returns into the node's code.
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            _HeartbeatProcess(role, vitals, node, capture).run()
+        except BaseException:
+            # Without heartbeats the controller replaces the node.
+            log.exception("the heartbeat process failed")
+        finally:
+            os._exit(0)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     try:
         yield vitals
     finally:
         sys.stdout.flush()
-        _end(pid)
-
-
-def _end(pid: int) -> None:
-    """Lets the heartbeat process send its last messages, and waits for its end."""
-    deadline = time.monotonic() + 2 * FLUSH_SECONDS
-    with suppress(ProcessLookupError, ChildProcessError):
-        os.kill(pid, signal.SIGTERM)
-        while os.waitpid(pid, os.WNOHANG) == (0, 0):
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.001)
-
-
-def _run_child(role: NodeRole, vitals: Vitals, node: int, capture: Capture) -> None:
-    """Runs the heartbeat process and exits; never returns into the node's code."""
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _HeartbeatProcess(role, vitals, node, capture).run()
-    except BaseException:
-        # Without heartbeats the controller replaces the node.
-        log.exception("the heartbeat process failed")
-    finally:
-        os._exit(0)
+        # The heartbeat process may send its last messages.
+        deadline = time.monotonic() + 2 * FLUSH_SECONDS
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGTERM)
+            while os.waitpid(pid, os.WNOHANG) == (0, 0):
+                if time.monotonic() > deadline:
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.001)
 
 
 class _HeartbeatProcess:

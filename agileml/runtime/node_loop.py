@@ -137,16 +137,13 @@ class NodeLoop(ABC, Generic[NodeT]):
             self._decide(self._node.lose_link)
         if self._connection.handle(event, time.monotonic()):
             self._rejection = ""
-            self._greet()
-
-    def _greet(self) -> None:
-        """Introduces the node to the controller: at the start, and to a restarted controller."""
-        name, reliable = self._role.name, self._role.reliable
-        if self._node is None:
-            self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
-        else:
-            self._mailbox.send(CONTROLLER, self._node.hello(reliable, self._code))
-            self._mailbox.send(CONTROLLER, Ready(name))
+            # Introduces the node: at the start, and to a restarted controller.
+            name, reliable = self._role.name, self._role.reliable
+            if self._node is None:
+                self._mailbox.send(CONTROLLER, Hello(name, reliable, self._code, 0, 0))
+            else:
+                self._mailbox.send(CONTROLLER, self._node.hello(reliable, self._code))
+                self._mailbox.send(CONTROLLER, Ready(name))
 
     def _handle(self, message: object) -> None:
         """Handles a message of another process."""

@@ -15,7 +15,6 @@ from agileml.errors import AgileMLError, BadTrainer
 from agileml.params.layout import Layout, Params
 from agileml.protocol.actions import CONTROLLER, Action, Compute, Send, WorkUnit
 from agileml.protocol.messages import Broken, Ready, Recover, Version
-from agileml.roles.chunk_runner import WorkResult
 from agileml.roles.node import Node
 from agileml.runtime.node_loop import NodeLoop, T, described
 from agileml.runtime.results import model_of
@@ -132,7 +131,15 @@ class NodeProcess(NodeLoop[Node]):
     def _work(self, node: Node, work: WorkUnit) -> None:
         """Does pieces of work as long as the next follows from the last, which takes no help of the other thread."""
         while True:
-            result = self._run(node, work)
+            # The first work on a shard may also load its data.
+            first = work.data not in self._begun_shards
+            with self._vitals.step(first=first, at=(work.clock, work.data)):
+                result = node.chunk_runner.run(work)
+                if self._slowness is not None:
+                    factor = self._slowness.factor(work.clock, result.seconds, time.monotonic())
+                    time.sleep(result.seconds * (factor - 1))
+                    result = replace(result, seconds=result.seconds * factor)
+            self._begun_shards.add(work.data)
             with self._deciding:
                 actions = self._decisions(node.take_result, result)
                 self._vitals.note_unreported(node.worker.unreported)
@@ -142,18 +149,6 @@ class NodeProcess(NodeLoop[Node]):
                     case _:
                         self._actions.extend(actions)
                         return
-
-    def _run(self, node: Node, work: WorkUnit) -> WorkResult:
-        """Runs user code; the first work on a shard may also load its data."""
-        first = work.data not in self._begun_shards
-        with self._vitals.step(first=first, at=(work.clock, work.data)):
-            result = node.chunk_runner.run(work)
-            if self._slowness is not None:
-                factor = self._slowness.factor(work.clock, result.seconds, time.monotonic())
-                time.sleep(result.seconds * (factor - 1))
-                result = replace(result, seconds=result.seconds * factor)
-        self._begun_shards.add(work.data)
-        return result
 
     def _load(self) -> Node:
         role = self._trainer_role

@@ -35,16 +35,13 @@ _ANSWER_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBlob:
-    """Answered by the first piece."""
+class BlobRequest:
+    """Reading is answered by the first piece of the blob, writing by `NextPiece`, after which pieces follow.
 
-    name: str
+    A list, of the blobs whose names begin with `name`, is answered by `BlobNames`, deleting by `NextPiece`.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class WriteBlob:
-    """Answered by `NextPiece`; pieces follow."""
-
+    kind: Literal["read", "write", "list", "delete"]
     name: str
 
 
@@ -62,24 +59,10 @@ class NextPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class ListBlobs:
-    """Answered by BlobNames."""
-
-    prefix: str
-
-
-@dataclass(frozen=True, slots=True)
 class BlobNames:
     """The names of blobs."""
 
     names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteBlob:
-    """Answered when the blob is gone."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +73,7 @@ class BlobError:
     message: str
 
 
-BLOB_MESSAGES = (ReadBlob, WriteBlob, BlobPiece, NextPiece, ListBlobs, BlobNames, DeleteBlob, BlobError)
+BLOB_MESSAGES = (BlobRequest, BlobPiece, NextPiece, BlobNames, BlobError)
 
 _ERRORS: dict[str, type[Exception]] = {"unreadable": UnreadableBlob, "argument": BadArgument, "system": OSError}
 _NOTHING = np.empty(0, np.uint8)
@@ -116,7 +99,7 @@ class LinkedBlobStore:
         """Sends the pieces one after another. The controller's store writes them as one blob."""
         digest = sha256()
         with self._linked(min(self._rendezvous.patience, _WRITE_PATIENCE)) as link:
-            link.ask(WriteBlob(name))
+            link.ask(BlobRequest("write", name))
             for piece in pieces:
                 whole = memoryview(piece).cast("B")
                 for start in range(0, len(whole), PIECE_BYTES):
@@ -146,14 +129,14 @@ class LinkedBlobStore:
     def list(self, prefix: str = "") -> list[str]:
         """Asks the controller's store."""
         with self._linked(self._rendezvous.patience) as link:
-            answer = link.ask(ListBlobs(prefix))
+            answer = link.ask(BlobRequest("list", prefix))
         assert isinstance(answer, BlobNames)
         return list(answer.names)
 
     def delete(self, name: str) -> None:
         """Asks the controller's store."""
         with self._linked(self._rendezvous.patience) as link:
-            link.ask(DeleteBlob(name))
+            link.ask(BlobRequest("delete", name))
 
     def close(self) -> None:
         """Closes the links that are kept for later uses."""
@@ -224,7 +207,7 @@ class _BlobLink:
 
     def pieces(self, name: str) -> Iterator[bytes]:
         """The blob's content."""
-        piece = self.ask(ReadBlob(name))
+        piece = self.ask(BlobRequest("read", name))
         while not piece.digest:
             yield piece.content.tobytes()
             piece = self.ask(NextPiece())
@@ -317,29 +300,26 @@ class _BlobSession:
 
     def _carry_out(self, request: object) -> None:
         match request:
-            case ReadBlob():
-                self._read(request.name)
-            case WriteBlob():
-                self._store.put(request.name, self._receive_pieces())
+            case BlobRequest("read", name):
+                digest = sha256()
+                for piece in self._store.get(name):
+                    digest.update(piece)
+                    self._answer(BlobPiece(np.frombuffer(piece, np.uint8)))
+                    following = self._next()
+                    if not isinstance(following, NextPiece):
+                        self._answer(_out_of_order(following))
+                        return
+                self._answer(BlobPiece(_NOTHING, digest.hexdigest()))
+            case BlobRequest("write", name):
+                self._store.put(name, self._receive_pieces())
                 self._answer(NextPiece())
-            case ListBlobs():
-                self._answer(BlobNames(tuple(self._store.list(request.prefix))))
-            case DeleteBlob():
-                self._store.delete(request.name)
+            case BlobRequest("list", prefix):
+                self._answer(BlobNames(tuple(self._store.list(prefix))))
+            case BlobRequest("delete", name):
+                self._store.delete(name)
                 self._answer(NextPiece())
             case _:
                 self._answer(_out_of_order(request))
-
-    def _read(self, name: str) -> None:
-        digest = sha256()
-        for piece in self._store.get(name):
-            digest.update(piece)
-            self._answer(BlobPiece(np.frombuffer(piece, np.uint8)))
-            request = self._next()
-            if not isinstance(request, NextPiece):
-                self._answer(_out_of_order(request))
-                return
-        self._answer(BlobPiece(_NOTHING, digest.hexdigest()))
 
     def _receive_pieces(self) -> Iterator[memoryview]:
         """The pieces of a blob as they arrive."""

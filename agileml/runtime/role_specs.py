@@ -183,7 +183,7 @@ def controller_settings(
     return ControllerSettings(
         job.reliable,
         job.transient,
-        job.stopping.last_clock or UNLIMITED,
+        job.stopping.clocks or UNLIMITED,
         job.policy,
         nodes,
         CheckpointRules(job.checkpoint_every, CHECKPOINT_PAUSE, CHECKPOINT_SHARE),

@@ -111,8 +111,10 @@ class Assembly:
             raise BadFrame(f"a bucket without a position ({error})") from error
         if position[0] == 0:
             # An earlier message that was not completed is gone.
-            self._begin(*position[1:])
-            self._check_sizes(*position[1:])
+            _, description_bytes, total = position
+            self._begin(description_bytes, total)
+            if not 0 < description_bytes <= total <= self._limits.message_bytes:
+                raise BadFrame(f"a message of {total:,} bytes, the limit is {self._limits.message_bytes:,}")
         if position != self._expected:
             raise BadFrame(f"a bucket at byte {position[0]:,} where byte {self._expected[0]:,} is expected")
         for piece in pieces:
@@ -126,10 +128,6 @@ class Assembly:
         self._begin(0, 0)
         return message
 
-    def _check_sizes(self, description_bytes: int, total: int) -> None:
-        if not 0 < description_bytes <= total <= self._limits.message_bytes:
-            raise BadFrame(f"a message of {total:,} bytes, the limit is {self._limits.message_bytes:,}")
-
     def _fill(self, piece: Bytes) -> None:
         missing = self._expected[1] - len(self._description)
         if missing:
@@ -137,7 +135,26 @@ class Assembly:
             piece = piece[missing:]
             if len(self._description) < self._expected[1]:
                 return
-            self._message = self._describe()
+
+            # The description is complete: the arrays get their memory.
+            limits = self._limits
+            try:
+                kind, header, table = _read_description(self._description)
+            except (msgspec.DecodeError, ValueError) as error:
+                raise BadFrame(f"a message in buckets without a description ({error})") from error
+            entries = [checked(entry, limits.dimensions, limits.message_bytes) for entry in table]
+            length = self._expected[1] + sum([size for _, _, size in entries])
+            if length != self._expected[2]:
+                raise BadFrame(f"buckets of {self._expected[2]:,} bytes for a message of {length:,}")
+            try:
+                # The system takes memory for large ones only when their bytes arrive.
+                memory = [aligned(size) for _, _, size in entries]
+            except MemoryError as error:
+                raise BadFrame(f"a message of {length:,} bytes, for which there is no memory") from error
+            self._missing = [part for part in reversed(memory) if part.size]
+            arrays = [np.ndarray(shape, dtype, part) for (dtype, shape, _), part in zip(entries, memory, strict=True)]
+            self._message = kind, header, arrays
+
         while piece.size:
             if not self._missing:
                 raise BadFrame("buckets with more bytes than their message")
@@ -147,22 +164,3 @@ class Assembly:
             piece = piece[count:]
             if count < room.size:
                 self._missing.append(room[count:])
-
-    def _describe(self) -> Encoded:
-        limits = self._limits
-        try:
-            kind, header, table = _read_description(self._description)
-        except (msgspec.DecodeError, ValueError) as error:
-            raise BadFrame(f"a message in buckets without a description ({error})") from error
-        entries = [checked(entry, limits.dimensions, limits.message_bytes) for entry in table]
-        length = self._expected[1] + sum([size for _, _, size in entries])
-        if length != self._expected[2]:
-            raise BadFrame(f"buckets of {self._expected[2]:,} bytes for a message of {length:,}")
-        try:
-            # The system takes memory for large ones only when their bytes arrive.
-            memory = [aligned(size) for _, _, size in entries]
-        except MemoryError as error:
-            raise BadFrame(f"a message of {length:,} bytes, for which there is no memory") from error
-        self._missing = [room for room in reversed(memory) if room.size]
-        arrays = [np.ndarray(shape, dtype, room) for (dtype, shape, _), room in zip(entries, memory, strict=True)]
-        return kind, header, arrays

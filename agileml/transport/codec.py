@@ -61,7 +61,9 @@ class Codec:
         try:
             message = decoder.decode(header)
         except (msgspec.DecodeError, AgileMLError, ValueError, TypeError) as error:
-            raise BadMessage(_described(kind, str(error))) from error
+            # msgspec's message with the path first: `Push.parts[0].partition: Expected ...`.
+            what, _, path = str(error).partition(" - at `$")
+            raise BadMessage(f"{kind}{path.rstrip('`')}: {what}") from error
         except RecursionError as error:
             raise BadMessage(f"{kind}: nested too deeply") from error
         finally:
@@ -115,9 +117,3 @@ def _check_fields(messages: list[type]) -> None:
                 for name in info.__struct_fields__:
                     value = getattr(info, name)
                     left.extend(value if isinstance(value, tuple) else (value,))
-
-
-def _described(kind: str, error: str) -> str:
-    """msgspec's message with the path first: `Push.parts[0].partition: Expected ...`."""
-    what, _, path = error.partition(" - at `$")
-    return f"{kind}{path.rstrip('`')}: {what}"

@@ -124,28 +124,24 @@ class Connector:
                     self._resting.append(listener)
                 return
             here = self._listeners[listener]
-            self._accept(sock, TcpAddress(where[0], where[1]) if isinstance(here, TcpAddress) else here)
-
-    def _accept(self, sock: socket.socket, address: Address) -> None:
-        if self.full:
-            sock.close()
-            self._report(Rejected(None, str(address), f"the maximum of {self._settings.max_links} links is open"))
-            return
-        if len(self._unauthenticated) >= self._settings.max_handshakes:
-            self._end(
-                next(iter(self._unauthenticated)),
-                f"dropped for a newer connection: {len(self._unauthenticated)} were in their handshake",
-            )
-        try:
-            sockets.tune(sock, self._settings.buffer_bytes(address))
-        except OSError as error:
-            sock.close()
-            self._report(Rejected(None, str(address), f"it was closed at once: {error}"))
-            return
-        handshake = Handshake(self._identity, self._secret, refusal=self._refusal)
-        link = Link(PlainStream(sock), address, None, handshake, self._clock())
-        self._unauthenticated[link] = None
-        self._loop.watch(link.descriptor, WRITE, partial(self._on_link, link))
+            address = TcpAddress(where[0], where[1]) if isinstance(here, TcpAddress) else here
+            if self.full:
+                sock.close()
+                self._report(Rejected(None, str(address), f"the maximum of {self._settings.max_links} links is open"))
+                continue
+            if (count := len(self._unauthenticated)) >= self._settings.max_handshakes:
+                oldest = next(iter(self._unauthenticated))
+                self._end(oldest, f"dropped for a newer connection: {count} were in their handshake")
+            try:
+                sockets.tune(sock, self._settings.buffer_bytes(address))
+            except OSError as error:
+                sock.close()
+                self._report(Rejected(None, str(address), f"it was closed at once: {error}"))
+                continue
+            handshake = Handshake(self._identity, self._secret, refusal=self._refusal)
+            link = Link(PlainStream(sock), address, None, handshake, self._clock())
+            self._unauthenticated[link] = None
+            self._loop.watch(link.descriptor, WRITE, partial(self._on_link, link))
 
     def _refusal(self, peer: Identity) -> Reason | None:
         if peer.name in self._attempts and self._identity.name < peer.name:
@@ -160,7 +156,11 @@ class Connector:
         try:
             self._go_on(link, mask)
         except Failure as failure:
-            self._refuse(link, failure)
+            link.send_now(failure.refusal)
+            crossing = failure.reason is Reason.CROSSING
+            self._end(link, str(failure), report=not crossing, permanent=failure.reason in _PERMANENT)
+            if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
+                self._awaited[link.peer] = (str(link.address), self._clock() + self._settings.handshake_seconds)
         except ssl.SSLError as error:
             if isinstance(error, ssl.SSLCertVerificationError):
                 reason = f"the process that listens there does not hold this job's secret ({error.verify_message})"
@@ -186,9 +186,7 @@ class Connector:
                 self._loop.change(link.descriptor, WRITE if link.stream.wants_write else READ)
                 return
             link.prove()
-        self._prove(link, mask)
 
-    def _prove(self, link: Link, mask: int) -> None:
         while not link.handshake.done:
             link.outgoing.send_through(link.stream)
             received = link.receive_handshake() if mask & READ else None
@@ -198,6 +196,7 @@ class Connector:
             if not received:
                 self._lose(link, "the peer closed the connection during the handshake")
                 return
+
         self._take_out(link)
         assert link.handshake.peer is not None
         link.peer = link.handshake.peer.name
@@ -205,13 +204,6 @@ class Connector:
         if (crossed := self._attempts.pop(link.peer, None)) is not None:
             crossed.close(self._loop)
         self._opened(link)
-
-    def _refuse(self, link: Link, failure: Failure) -> None:
-        link.send_now(failure.refusal)
-        crossing = failure.reason is Reason.CROSSING
-        self._end(link, str(failure), report=not crossing, permanent=failure.reason in _PERMANENT)
-        if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
-            self._awaited[link.peer] = (str(link.address), self._clock() + self._settings.handshake_seconds)
 
     def _lose(self, link: Link, reason: str) -> None:
         claimed = link.handshake.peer

@@ -158,16 +158,13 @@ class Endpoint:
         for link in buffered:
             self._guarded(link, self._read)
         if self._clock() >= self._next_check:
-            self._check()
-
-    def _check(self) -> None:
-        now = self._clock()
-        self._next_check = now + self._check_every
-        self._connector.check_deadlines()
-        seconds = self._settings.stall_seconds
-        for link in list(self._links.values()):
-            if link.stalls(now, seconds):
-                self._end(link, f"it started a message and then sent too little for {seconds:g} s")
+            now = self._clock()
+            self._next_check = now + self._check_every
+            self._connector.check_deadlines()
+            seconds = self._settings.stall_seconds
+            for link in list(self._links.values()):
+                if link.stalls(now, seconds):
+                    self._end(link, f"it started a message and then sent too little for {seconds:g} s")
 
     # -- links --------------------------------------------------------------------------------------------------------
 

@@ -235,7 +235,13 @@ class FrameReader:
         frames = []
         start = 0
         while self._head is None and len(data) - start >= _PREFIX.size:
-            header_bytes, body_bytes = self._lengths(data, start)
+            magic, header_bytes, body_bytes = _PREFIX.unpack_from(data, start)
+            if magic != _MAGIC:
+                raise BadFrame("data that is not a frame")
+            if header_bytes > self._limits.header_bytes:
+                raise BadFrame(f"a header of {header_bytes:,} bytes, the limit is {self._limits.header_bytes:,}")
+            if body_bytes > self._limits.body_bytes:
+                raise BadFrame(f"arrays of {body_bytes:,} bytes, the limit is {self._limits.body_bytes:,}")
             body_at = start + _PREFIX.size + header_bytes
             if body_at > len(data):
                 self._needed = body_at - start
@@ -243,32 +249,21 @@ class FrameReader:
             nbytes = _PREFIX.size + header_bytes + body_bytes
             head = _head(data[start + _PREFIX.size : body_at], body_bytes, nbytes, self._limits)
             start = body_at + body_bytes
-            body = self._pool.take(body_bytes) if body_bytes else None
-            if body is not None and not self._filled(body, data[body_at:start]):
-                self._head, self._body = head, body
-            else:
+            if not body_bytes:
+                frames.append(head.frame(None))
+                continue
+            body, here = self._pool.take(body_bytes), data[body_at:start]
+            room = body.data
+            room[: len(here)] = here
+            if len(here) == body_bytes:
                 frames.append(head.frame(body))
+            else:
+                self._head, self._body, self._missing = head, body, room[len(here) :]
         if self._head is None:
             self._rest = bytes(data[start:])
             if len(self._rest) < _PREFIX.size:
                 self._needed = _PREFIX.size
         return frames
-
-    def _filled(self, body: Bytes, here: memoryview) -> bool:
-        view = body.data
-        view[: len(here)] = here
-        self._missing = view[len(here) :]
-        return not self._missing
-
-    def _lengths(self, data: memoryview, start: int) -> tuple[int, int]:
-        magic, header_bytes, body_bytes = _PREFIX.unpack_from(data, start)
-        if magic != _MAGIC:
-            raise BadFrame("data that is not a frame")
-        if header_bytes > self._limits.header_bytes:
-            raise BadFrame(f"a header of {header_bytes:,} bytes, the limit is {self._limits.header_bytes:,}")
-        if body_bytes > self._limits.body_bytes:
-            raise BadFrame(f"arrays of {body_bytes:,} bytes, the limit is {self._limits.body_bytes:,}")
-        return header_bytes, body_bytes
 
 
 Bytes = NDArray[np.uint8]

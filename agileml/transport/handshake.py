@@ -146,11 +146,26 @@ class Handshake:
         step, self._step, self.wanted = self._step, None, _MESSAGE.size
         match step:
             case _Step.HELLO:
-                return self._answer(data)
+                self._meet(data)
+                assert self.peer is not None
+                if self.peer.name == self._me.name:
+                    raise Failure(f"the peer claims the name {self.peer.name!r}, which is ours", Reason.NAME)
+                self._refuse()
+                return self._introduction(_Step.ANSWER)
             case _Step.ANSWER:
-                return self._confirm(data)
+                self._meet(data)
+                assert self.peer is not None
+                self._check_version(self.peer)
+                if self.peer.name != self._expected:
+                    raise Failure(f"{self.peer.name!r} answered where {self._expected!r} was expected", Reason.NAME)
+                return _message(_Step.CONFIRM, b"")
             case _Step.CONFIRM:
-                return self._welcome()
+                assert self.peer is not None
+                self._check_version(self.peer)
+                # The link may cross another one that has been begun since the answer.
+                self._refuse()
+                self.done = True
+                return _message(_Step.WELCOME, b"")
             case _Step.WELCOME:
                 self.done = True
                 return b""
@@ -180,30 +195,6 @@ class Handshake:
         # No newline is in a name.
         about = "\n".join((self._me.name, self._me.instance, self._me.version))
         return _message(step, self._own_key + about.encode())
-
-    def _answer(self, data: bytes) -> bytes:
-        self._meet(data)
-        assert self.peer is not None
-        if self.peer.name == self._me.name:
-            raise Failure(f"the peer claims the name {self.peer.name!r}, which is ours", Reason.NAME)
-        self._refuse()
-        return self._introduction(_Step.ANSWER)
-
-    def _confirm(self, data: bytes) -> bytes:
-        self._meet(data)
-        assert self.peer is not None
-        self._check_version(self.peer)
-        if self.peer.name != self._expected:
-            raise Failure(f"{self.peer.name!r} answered where {self._expected!r} was expected", Reason.NAME)
-        return _message(_Step.CONFIRM, b"")
-
-    def _welcome(self) -> bytes:
-        assert self.peer is not None
-        self._check_version(self.peer)
-        # The link may cross another one that has been begun since the answer.
-        self._refuse()
-        self.done = True
-        return _message(_Step.WELCOME, b"")
 
     def _meet(self, data: bytes) -> None:
         """Reads who the peer is, which must hold the job's secret."""

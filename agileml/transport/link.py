@@ -55,19 +55,16 @@ class Outgoing:
             count = stream.send(list(islice(self._pieces, _GATHERED)))
             if count is None:
                 return
-            self._drop(count)
+            self.sent += count
+            pieces = self._pieces
+            while pieces and count >= len(pieces[0]):
+                count -= len(pieces.popleft())
+            if count:
+                pieces[0] = pieces[0][count:]
 
     def clear(self) -> None:
         """Releases the caller's memory."""
         self._pieces.clear()
-
-    def _drop(self, count: int) -> None:
-        self.sent += count
-        pieces = self._pieces
-        while pieces and count >= len(pieces[0]):
-            count -= len(pieces.popleft())
-        if count:
-            pieces[0] = pieces[0][count:]
 
 
 class Link:

@@ -26,10 +26,14 @@ def listen(address: Address) -> tuple[socket.socket, Address]:
     family, where = _place(address)
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if isinstance(address, UnixAddress):
-            _remove_stale(address)
-        else:
+        if isinstance(address, TcpAddress):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        elif Path(address.path).is_socket():
+            # If no process answers, the file is that of a killed process.
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.setblocking(False)
+                if probe.connect_ex(address.path) == errno.ECONNREFUSED:
+                    remove(address)
         sock.bind(where)
         if isinstance(address, UnixAddress):
             Path(address.path).chmod(0o600)
@@ -84,16 +88,6 @@ def _place(address: Address) -> tuple[socket.AddressFamily, str | tuple[str | in
     if isinstance(address, UnixAddress):
         return socket.AF_UNIX, address.path
     return address.resolve()
-
-
-def _remove_stale(address: UnixAddress) -> None:
-    """Removes the socket file of a killed process, at which no process answers."""
-    if not Path(address.path).is_socket():
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        if probe.connect_ex(address.path) == errno.ECONNREFUSED:
-            remove(address)
 
 
 _TLS_RECORD = 16 << 10
@@ -191,8 +185,16 @@ class TlsStream:
 
     def send(self, pieces: Sequence[memoryview]) -> int | None:
         """Number of bytes sent. After None, OpenSSL expects the same bytes again, possibly followed by more."""
+        # A large piece without copying, or small ones joined to fill a record.
+        data: memoryview | bytes = pieces[0][:_TLS_MOST]
+        if len(pieces) > 1 and len(pieces[0]) < _TLS_RECORD:
+            length, count = 0, 0
+            while count < len(pieces) and length < _TLS_RECORD:
+                length += len(pieces[count])
+                count += 1
+            data = b"".join([*pieces[: count - 1], pieces[count - 1][:_TLS_RECORD]])
         try:
-            return self._socket.send(_record(pieces))
+            return self._socket.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
 
@@ -202,17 +204,6 @@ class TlsStream:
 
 
 Stream = PlainStream | TlsStream
-
-
-def _record(pieces: Sequence[memoryview]) -> memoryview | bytes:
-    """The next data to encrypt: a large piece without copying, or small ones joined to fill a record."""
-    if len(pieces) == 1 or len(pieces[0]) >= _TLS_RECORD:
-        return pieces[0][:_TLS_MOST]
-    length, count = 0, 0
-    while count < len(pieces) and length < _TLS_RECORD:
-        length += len(pieces[count])
-        count += 1
-    return b"".join([*pieces[: count - 1], pieces[count - 1][:_TLS_RECORD]])
 
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE

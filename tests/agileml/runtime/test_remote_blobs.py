@@ -17,7 +17,7 @@ from agileml.errors import ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.blob_store import PIECE_BYTES, FileBlobStore
 from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobError, BlobPiece, BlobServer, LinkedBlobStore, WriteBlob
+from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobError, BlobPiece, BlobRequest, BlobServer, LinkedBlobStore
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.transport import Connected, Endpoint, FrameLimits, LinkEvent, Lost, TcpAddress, TransportSettings
 from tests.agileml.engines.attached_jobs import free_port
@@ -169,7 +169,7 @@ def test_content_that_was_changed_on_its_way_is_not_stored(controller: Controlle
     server = BlobServer(FileBlobStore(controller.folder), lambda: None)
     answers: list[object] = []
     for request in (
-        WriteBlob("x"),
+        BlobRequest("write", "x"),
         BlobPiece(np.zeros(3, np.uint8)),
         BlobPiece(np.empty(0, np.uint8), "another digest"),
     ):
