@@ -27,7 +27,20 @@ def model_factory(target: str) -> ModelFactory:
     path = Path(name)
     if not colon or path.suffix != ".py" or not path.is_file():
         raise BadArgument(f"model {target!r}: name {', '.join(BUILT_IN)}, or a function in a file: FILE.py:FUNCTION")
-    build = getattr(_import_file(path), function, None)
+
+    spec = importlib.util.spec_from_file_location(f"pipeline_model_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise TrainerFailed(f"{path}: {type(error).__name__}: {error}") from error
+    # Workers do not have this module: its code travels with the model.
+    cloudpickle.register_pickle_by_value(module)
+
+    build = getattr(module, function, None)
     if not callable(build):
         raise BadArgument(f"model {target!r}: {path} has no function {function!r}")
 
@@ -43,22 +56,6 @@ def model_factory(target: str) -> ModelFactory:
         return model
 
     return make
-
-
-def _import_file(path: Path) -> object:
-    name = f"pipeline_model_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise TrainerFailed(f"{path}: {type(error).__name__}: {error}") from error
-    # Workers do not have this module: its code travels with the model.
-    cloudpickle.register_pickle_by_value(module)
-    return module
 
 
 CLASSES, FEATURES, WIDTH = 10, 64, 128

@@ -58,13 +58,12 @@ class Optimizer:
             return tuple(_less(w, self.rate * v) for w, v in zip(weights, speed, strict=True)), speed
         first = tuple(_decayed(m, g, self.momentum) for m, g in zip(state[:count], gradients, strict=True))
         squares = tuple(_decayed(v, g * g, self.second) for v, g in zip(state[count:], gradients, strict=True))
-        moved = tuple(self._adam(w, m, v, number) for w, m, v in zip(weights, first, squares, strict=True))
-        return moved, first + squares
-
-    def _adam(self, weight: Array, first: Array, square: Array, number: int) -> Array:
-        mean = first / (1 - self.momentum**number)
-        spread = np.sqrt(square / (1 - self.second**number))
-        return np.asarray(weight - self.rate * mean / (spread + self.epsilon))
+        moved = []
+        for weight, moment, square in zip(weights, first, squares, strict=True):
+            mean = moment / (1 - self.momentum**number)
+            spread = np.sqrt(square / (1 - self.second**number))
+            moved.append(np.asarray(weight - self.rate * mean / (spread + self.epsilon)))
+        return tuple(moved), first + squares
 
 
 def _less(weight: Array, step: Array) -> Array:

@@ -192,7 +192,15 @@ class PipelineControl:
     # -- what the pipeline does ----------------------------------------------------------------------------------------
 
     def _carry_out(self, instructions: Instructions, now: float) -> None:
-        self._pass_on(instructions)
+        for node, instruction in instructions:
+            if not isinstance(instruction, Leave):
+                self._out.append(Send(node, instruction))
+            elif not self.elastic.finished:
+                self.members.set_phase(node, NodePhase.DRAINING)
+                self.members.set_phase(node, NodePhase.GONE)
+                self._out.append(Send(node, instruction))
+                self._notes.append(f"{node} left")
+                self._remember()
         if self.epoch != self._noted_epoch and self.elastic.phase is ElasticPhase.MOVING:
             stages = len(self.elastic.history[-1].nodes)
             self._notes.append(f"epoch {self.epoch} from update {self.elastic.batch} on {stages} nodes")
@@ -210,17 +218,6 @@ class PipelineControl:
             self._finish()
         elif self._stopping:
             self._stop_if_safe()
-
-    def _pass_on(self, instructions: Instructions) -> None:
-        for node, instruction in instructions:
-            if not isinstance(instruction, Leave):
-                self._out.append(Send(node, instruction))
-            elif not self.elastic.finished:
-                self.members.set_phase(node, NodePhase.DRAINING)
-                self.members.set_phase(node, NodePhase.GONE)
-                self._out.append(Send(node, instruction))
-                self._notes.append(f"{node} left")
-                self._remember()
 
     def _log(self, update: int, now: float) -> None:
         size = self.elastic.settings.batch

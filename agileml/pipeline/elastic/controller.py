@@ -147,7 +147,10 @@ class ElasticController:
             case BatchesDone(node, _, losses):
                 return self._done(node, losses, now)
             case CopyKept():
-                self._note_kept(report)
+                if self._copying is not None and self._copying[0] == report.batch:
+                    self._held.add(report.node, report.batch, [report.layer])
+                    missing = self._copying[1] - {report.layer}
+                    self._copying = (report.batch, missing) if missing else None
             case Saved():
                 return self._note_saved(report)
             case FramesLost():
@@ -184,7 +187,8 @@ class ElasticController:
         self._waiting_for.discard(node)
         if self.phase is not ElasticPhase.MOVING or self._waiting_for:
             return []
-        self._pace.note_move(now - self._began, self._moved_bytes)
+        if self._moved_bytes > 0 and now > self._began:
+            self._pace.bytes_per_second = self._moved_bytes / (now - self._began)
         for member in self._leaving.keys() - set(self._seated):
             self._held.nodes[member] = {}
         for seat, member in zip(self._layout.seats(), self._seated, strict=True):
@@ -200,7 +204,9 @@ class ElasticController:
         self._reported |= losses
         if self._waiting_for:
             return []
-        self._pace.note_updates(now - self._began, self._relative * (self._last - self.batch))
+        relative = self._relative * (self._last - self.batch)
+        if relative > 0:
+            self._pace.seconds = (now - self._began) / relative
         self.losses |= self._reported
         self.batch = self._last
         for seat, member in zip(self._layout.seats(), self._seated, strict=True):
@@ -263,12 +269,6 @@ class ElasticController:
             for layer in self._layers
         }
         return {node: tuple(layer for layer, saver in savers.items() if saver == node) for node in nodes}
-
-    def _note_kept(self, kept: CopyKept) -> None:
-        if self._copying is not None and self._copying[0] == kept.batch:
-            self._held.add(kept.node, kept.batch, [kept.layer])
-            missing = self._copying[1] - {kept.layer}
-            self._copying = (kept.batch, missing) if missing else None
 
     def _note_saved(self, saved: Saved) -> Instructions:
         if self._saving is None or self._saving[0] != saved.clock:

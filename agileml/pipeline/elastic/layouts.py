@@ -166,14 +166,6 @@ class MovePace:
     seconds: float | None = None
     bytes_per_second: float = ASSUMED_BYTES_PER_SECOND
 
-    def note_updates(self, seconds: float, relative: float) -> None:
-        if relative > 0:
-            self.seconds = seconds / relative
-
-    def note_move(self, seconds: float, moved_bytes: float) -> None:
-        if moved_bytes > 0 and seconds > 0:
-            self.bytes_per_second = moved_bytes / seconds
-
 
 def best_option(options: Sequence[LayoutOption], pace: MovePace, updates: float) -> LayoutOption:
     """The option that is first to finish `updates` updates; before any was measured, the last one, with most nodes."""

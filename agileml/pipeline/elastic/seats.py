@@ -122,7 +122,13 @@ def work_orders(
         p, share = layout.depth(q), layout.shares[q]
         shape = ScheduleShape(scheme, p, share, last - first, layout.chunks)
         for s, local in enumerate(orders(shape)):
-            order = tuple(_global(step, first, starts[q], share, layout.batch) for step in local)
+            steps = []
+            for step in local:
+                # Numbers of microbatches count all pipelines and all batches from the beginning.
+                batch, place = divmod(step.microbatch, share)
+                number = (first + batch) * layout.batch + starts[q] + place
+                steps.append(PipelineStep(step.kind, number, step.chunk))
+            order = tuple(steps)
             versions = versions_used(scheme, order, p, layout.batch, first)
             for lane in range(layout.tensor):
                 work[seats[q, s, lane]] = WorkOrder(
@@ -138,12 +144,6 @@ def work_orders(
                     tuple(seats[q, s, other] for other in range(layout.tensor) if other != lane),
                 )
     return work
-
-
-def _global(step: PipelineStep, first: int, start: int, share: int, batch: int) -> PipelineStep:
-    """Numbers of microbatches count all pipelines and all batches from the beginning."""
-    t, i = divmod(step.microbatch, share)
-    return PipelineStep(step.kind, (first + t) * batch + start + i, step.chunk)
 
 
 def _replicated(layout: PipelineLayout, seats: Mapping[Seat, str], first: int, last: int) -> dict[str, WorkOrder]:

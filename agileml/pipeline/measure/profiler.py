@@ -142,7 +142,10 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     cuts, inputs = pieces(model.layers), []
     for piece in cuts:
         inputs.append(values)
-        outputs = [_output(model, i, weights[i], values) for i in piece]
+        outputs = []
+        for i in piece:
+            with users_code(f"layer {i}"):
+                outputs.append(model.layers[i].forward(weights[i], values, (0, 0, i))[0])
         values = _joined(model, piece, outputs, values)
     costs: list[LayerCost] = []
     reading = measuring.seconds(lambda: model.data(0))
@@ -153,7 +156,18 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
         for i in piece:
             with users_code(f"layer {i}"):
                 parts.append(_cost(model.layers[i], i, weights[i], given, gradient, measuring))
-        costs.append(_sum([cost for cost, _ in parts]))
+        # The costs of all parts together; each has the whole layer's output.
+        alike = [cost for cost, _ in parts]
+        layer = replace(
+            alike[0],
+            forward_seconds=sum(cost.forward_seconds for cost in alike),
+            backward_seconds=sum(cost.backward_seconds for cost in alike),
+            stash_bytes=sum(cost.stash_bytes for cost in alike),
+            weight_bytes=sum(cost.weight_bytes for cost in alike),
+            update_seconds={kind: sum(cost.update_seconds[kind] for cost in alike) for kind in OPTIMIZER_STATE},
+            parts=len(alike),
+        )
+        costs.append(layer)
         gradient = _joined(model, piece, [inner for _, inner in parts], gradient)
     # The costs are in reverse order. The last stage reads the microbatch once more, for the targets.
     costs[0] = replace(costs[0], backward_seconds=costs[0].backward_seconds + reading + judging)
@@ -161,11 +175,6 @@ def _profile(name: str, model: PipelineModel, size: int, measuring: _Measuring) 
     few = replace(measuring, repeats=min(measuring.repeats, _WHOLE_REPEATS))
     whole = scale_to_whole_model(model, costs[::-1], few.seconds, measuring.together)
     return ModelProfile(name, size, tuple(whole), float(input_bytes))
-
-
-def _output(model: PipelineModel, i: int, weights: Weights, values: Values) -> Passed:
-    with users_code(f"layer {i}"):
-        return model.layers[i].forward(weights, values, (0, 0, i))[0]
 
 
 def _joined(model: PipelineModel, piece: range, parts: Sequence[Passed], whole: Passed) -> Passed:
@@ -210,19 +219,6 @@ def _update(kind: str, weights: Weights, gradients: Weights) -> Callable[[], obj
     )
     state = rule.initial(weights)
     return lambda: rule.step(weights, state, tuple(array / 2 for array in gradients), 1)
-
-
-def _sum(parts: Sequence[LayerCost]) -> LayerCost:
-    """The cost of a layer from those of its parts; each has the whole layer's output."""
-    return replace(
-        parts[0],
-        forward_seconds=sum(part.forward_seconds for part in parts),
-        backward_seconds=sum(part.backward_seconds for part in parts),
-        stash_bytes=sum(part.stash_bytes for part in parts),
-        weight_bytes=sum(part.weight_bytes for part in parts),
-        update_seconds={kind: sum(part.update_seconds[kind] for part in parts) for kind in OPTIMIZER_STATE},
-        parts=len(parts),
-    )
 
 
 def _stash_bytes(layer: PipelineLayer, weights: Weights, inputs: Values, stash: object) -> float:
@@ -298,7 +294,15 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
 
     # The profile is of the first microbatch; the data may not have many.
     first_only = replace(model, data=lambda _: model.data(0))
-    node = PipelineNode(name, PipelineTask(first_only, _rule(model), "flush"))
+
+    # Steps that change nothing; PyTorch's for weights on which numpy cannot compute.
+    rule: UpdateRule = Optimizer("sgd", _RATE)
+    weights = (array for layer in range(len(model.layers)) for array in model.initial(layer))
+    if any(array.dtype == BFLOAT16 for array in weights):
+        from torch.optim import SGD
+
+        rule = TorchOptimizer(partial(SGD, lr=_RATE))
+    node = PipelineNode(name, PipelineTask(first_only, rule, "flush"))
     layers = tuple(range(len(model.layers)))
 
     def follow(instruction: TakeSeat | RunBatches) -> None:
@@ -314,16 +318,6 @@ def _training(model: PipelineModel, microbatches: int) -> Callable[[], None]:
         follow(RunBatches(epoch, first, first + 1, work, ()))
 
     return train
-
-
-def _rule(model: PipelineModel) -> UpdateRule:
-    """Steps that change nothing; PyTorch's for weights on which numpy cannot compute."""
-    weights = (array for layer in range(len(model.layers)) for array in model.initial(layer))
-    if all(array.dtype != BFLOAT16 for array in weights):
-        return Optimizer("sgd", _RATE)
-    from torch.optim import SGD
-
-    return TorchOptimizer(partial(SGD, lr=_RATE))
 
 
 def _free_memory() -> float:

@@ -86,12 +86,11 @@ def array_of(tensor: torch.Tensor) -> Array:
 
 def tensors_of(values: Values) -> list[torch.Tensor]:
     """One or several values as tensors that begin a graph of their own."""
-    return [_leaf(tensor_of(array)) for array in packed(values)]
-
-
-def _leaf(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = tensor.detach()
-    return tensor.requires_grad_() if tensor.is_floating_point() or tensor.is_complex() else tensor
+    leaves = [tensor_of(array).detach() for array in packed(values)]
+    for leaf in leaves:
+        if leaf.is_floating_point() or leaf.is_complex():
+            leaf.requires_grad_()
+    return leaves
 
 
 def seed_torch(key: DrawKey) -> None:

@@ -352,7 +352,13 @@ def _played(
     plan: ParallelPlan, run: PipelineRun, lines: Sequence[Sequence[StepOrder]], samples: int, extra: int
 ) -> PlayedPlan:
     period = run.period()
-    ideal = _ideal_period(plan)
+    # Seconds between updates if the busiest device never waited.
+    work = [stage.forward_seconds * (1 + plan.recompute) + stage.backward_seconds for stage in plan.stages]
+    if plan.scheme in STASHING:
+        shared = [seconds / stage.replicas for seconds, stage in zip(work, plan.stages, strict=True)]
+        ideal = max(shared) * plan.stages[0].replicas
+    else:
+        ideal = max(sum(work[s :: plan.depth]) for s in range(plan.depth)) * plan.microbatches
     used = [versions_used(plan.scheme, stage[0], plan.depth, plan.microbatches) for stage in lines]
     return PlayedPlan(
         run,
@@ -362,12 +368,3 @@ def _played(
         tuple(peak_versions(stage[0], versions) for stage, versions in zip(lines, used, strict=True)),
         extra,
     )
-
-
-def _ideal_period(plan: ParallelPlan) -> float:
-    """Seconds between updates if the busiest device never waited."""
-    work = [stage.forward_seconds * (1 + plan.recompute) + stage.backward_seconds for stage in plan.stages]
-    if plan.scheme in STASHING:
-        first = plan.stages[0].replicas
-        return max(seconds / stage.replicas for seconds, stage in zip(work, plan.stages, strict=True)) * first
-    return max(sum(work[s :: plan.depth]) for s in range(plan.depth)) * plan.microbatches

@@ -64,7 +64,11 @@ def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> Pa
         (f"levels {split}", f"a stage needs {max(split_bytes(split, tables, rules)):,.0f} bytes of {limit:,.0f}")
         for split in refused
     ]
-    return Partition(chosen, _reason(chosen, best, topology, limits), (*large, *_losers(candidates, chosen, limits)))
+    spare = topology.devices - chosen.workers
+    slower = "" if chosen.seconds <= best else f" ({chosen.seconds / best - 1:.1%} slower than the fastest)"
+    fewer = f"; {spare} devices are not used: they would gain less than 1%" if spare else ""
+    reason = f"limited by {limits[id(chosen)]}{slower}{fewer}"
+    return Partition(chosen, reason, (*large, *_losers(candidates, chosen, limits)))
 
 
 def check_layers_fit(profile: ModelProfile, rules: CostRules) -> None:
@@ -112,13 +116,6 @@ def limit_of(split: ModelSplit, tables: SpanTables, topology: Topology) -> str:
         (tables.weights[stage.first, stage.last] / stage.replicas, s) for s, stage in enumerate(split.stages, 1)
     ]
     return f"weight synchronization of pipeline stage {max(replicated)[1]}"
-
-
-def _reason(chosen: ModelSplit, best: float, topology: Topology, limits: dict[int, str]) -> str:
-    spare = topology.devices - chosen.workers
-    slower = "" if chosen.seconds <= best else f" ({chosen.seconds / best - 1:.1%} slower than the fastest)"
-    fewer = f"; {spare} devices are not used: they would gain less than 1%" if spare else ""
-    return f"limited by {limits[id(chosen)]}{slower}{fewer}"
 
 
 def _losers(candidates: list[ModelSplit], chosen: ModelSplit, limits: dict[int, str]) -> list[tuple[str, str]]:
@@ -191,13 +188,9 @@ class _FlatSearch:
             workers, replicas, first = workers - replicas, following, last + 1
         return stages
 
-    def _stage_times(self, workers: int, replicas: int) -> Matrix:
-        """Seconds per input of a stage on the first `replicas` of `workers`, for all spans; infinite if too large."""
-        bandwidth = float(self._slowest[workers - replicas, workers - 1])
-        return self._stages_of.fitting(self._stages_of.seconds(replicas, bandwidth), ceil(workers / replicas))
-
     def _solve(self, workers: int, replicas: int) -> _Suffix:
-        times = self._stage_times(workers, replicas)
+        bandwidth = float(self._slowest[workers - replicas, workers - 1])
+        times = self._stages_of.fitting(self._stages_of.seconds(replicas, bandwidth), ceil(workers / replicas))
         rest = workers - replicas
         if not rest:
             last = np.full(self._count, self._count - 1)

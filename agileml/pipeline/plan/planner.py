@@ -35,7 +35,9 @@ def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: SpeedBa
     fitting: list[ParallelPlan] = []
     refused: list[ParallelPlan] = []
     impossible: dict[str, BadInput] = {}
-    for tensor in [request.tensor] if request.tensor else _tensor_degrees(profiles):
+    # Numbers of devices that can share the parts of all split layers equally.
+    parts = {layer.parts for profile in profiles for layer in profile.layers} - {1}
+    for tensor in [request.tensor] if request.tensor else [1, *tensor_degrees(gcd(*parts))]:
         try:
             candidates = _with_tensor(tensor, profiles, request, basis)
         except BadInput as error:
@@ -49,13 +51,13 @@ def plan(profiles: Sequence[ModelProfile], request: SplitRequest, basis: SpeedBa
         raise BadProfile(_no_plan(profiles[0].model, refused, request))
     chosen = max(fitting, key=_rank)
     reasons = tuple((name, str(error)) for name, error in impossible.items())
-    return replace(chosen, rejected=(*reasons, *_rejected(chosen, fitting, refused, request)))
 
-
-def _tensor_degrees(profiles: Sequence[ModelProfile]) -> list[int]:
-    """Numbers of devices that can share the parts of all split layers equally."""
-    parts = {layer.parts for profile in profiles for layer in profile.layers} - {1}
-    return [1, *tensor_degrees(gcd(*parts))]
+    # The best losing plan of every scheme and depth, and faster plans that do not fit.
+    losers = [loser for loser in _best_of_kinds(fitting) if summary(loser) != summary(chosen)]
+    slower = [(summary(loser), _why(loser, chosen)) for loser in _shown(losers)]
+    faster = [loser for loser in _best_of_kinds(refused) if loser.samples_per_second > chosen.samples_per_second]
+    large = [(summary(loser), f"does not fit: {_too_large(loser, request)}") for loser in _shown(faster)]
+    return replace(chosen, rejected=(*reasons, *large, *slower, *chosen.rejected))
 
 
 def _with_tensor(
@@ -112,17 +114,6 @@ def summary(candidate: ParallelPlan) -> str:
 def _rank(candidate: ParallelPlan) -> tuple[float, float, float]:
     """Faster first; among plans within a thousandth fewer devices, then less memory."""
     return (float(f"{candidate.samples_per_second:.3g}"), -candidate.devices, -candidate.memory_bytes)
-
-
-def _rejected(
-    chosen: ParallelPlan, fitting: Sequence[ParallelPlan], refused: Sequence[ParallelPlan], request: SplitRequest
-) -> tuple[tuple[str, str], ...]:
-    """The best losing plan of every scheme and depth, and faster plans that do not fit."""
-    losers = [loser for loser in _best_of_kinds(fitting) if summary(loser) != summary(chosen)]
-    slower = [(summary(loser), _why(loser, chosen)) for loser in _shown(losers)]
-    faster = [loser for loser in _best_of_kinds(refused) if loser.samples_per_second > chosen.samples_per_second]
-    large = [(summary(loser), f"does not fit: {_too_large(loser, request)}") for loser in _shown(faster)]
-    return (*large, *slower, *chosen.rejected)
 
 
 def _shown(ranked: Sequence[ParallelPlan]) -> list[ParallelPlan]:

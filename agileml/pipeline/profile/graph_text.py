@@ -40,13 +40,6 @@ class GraphNode:
 
 def read_graph(text: str, *, model: str, microbatch: int, crossing: int = 1) -> ModelProfile:
     """The layers of a published profile. At most `crossing` tensors pass from one layer to the next."""
-    nodes = _nodes(text)
-    order = _order(nodes)
-    input_bytes = sum(node.output_bytes for node in nodes.values() if node.is_input)
-    return ModelProfile(model, microbatch, _layers(order, nodes, crossing), input_bytes)
-
-
-def _nodes(text: str) -> dict[str, GraphNode]:
     nodes: dict[str, GraphNode] = {}
     edges: list[tuple[int, str, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -65,7 +58,9 @@ def _nodes(text: str) -> dict[str, GraphNode]:
             if name not in nodes:
                 raise BadProfile(f"line {number}: edge to unknown {name}: add its node or remove the edge")
         nodes[target].inputs.append(source)
-    return nodes
+    order = _order(nodes)
+    input_bytes = sum(node.output_bytes for node in nodes.values() if node.is_input)
+    return ModelProfile(model, microbatch, _layers(order, nodes, crossing), input_bytes)
 
 
 def _node(name: str, what: str, figures: str, number: int) -> GraphNode:
@@ -131,18 +126,16 @@ def _layers(order: Sequence[str], nodes: Mapping[str, GraphNode], crossing: int)
         sent = [node for node in live if not node.is_input and node.output_bytes > 0]
         end = i == len(order) - 1
         if end or (1 <= len(sent) <= crossing and any(node.costs for node in piece)):
-            layers.append(_layer(piece, nodes[name].output_bytes if end else sum(node.output_bytes for node in sent)))
+            worked = [node for node in piece if not node.is_input] or list(piece)
+            layers.append(
+                LayerCost(
+                    f"{worked[0].name}..{worked[-1].name}" if len(worked) > 1 else worked[0].name,
+                    sum(node.forward_seconds for node in piece),
+                    sum(node.backward_seconds for node in piece),
+                    nodes[name].output_bytes if end else sum(node.output_bytes for node in sent),
+                    sum(node.output_bytes for node in piece if not node.is_input),
+                    sum(node.weight_bytes for node in piece),
+                )
+            )
             piece = []
     return tuple(layers)
-
-
-def _layer(piece: Sequence[GraphNode], output_bytes: float) -> LayerCost:
-    worked = [node for node in piece if not node.is_input] or list(piece)
-    return LayerCost(
-        f"{worked[0].name}..{worked[-1].name}" if len(worked) > 1 else worked[0].name,
-        sum(node.forward_seconds for node in piece),
-        sum(node.backward_seconds for node in piece),
-        output_bytes,
-        sum(node.output_bytes for node in piece if not node.is_input),
-        sum(node.weight_bytes for node in piece),
-    )

@@ -153,7 +153,7 @@ def prepare_pipeline(
     `seconds` are those of each layer; without them, layers count by their weights.
     """
     model = load_model(job.source)
-    steps = replace(plan, batches=job.stopping.last_clock or UNLIMITED)
+    steps = replace(plan, batches=job.stopping.clocks or UNLIMITED)
     rule = model.optimizer or task.optimizer
     check_joint_update(model.layers, rule.clip_norm, steps.scheme, steps.tensor)
     return PreparedPipeline(job, job.source.code(), task, elastic_settings(model, steps, seconds))

@@ -62,7 +62,12 @@ class PipelineNode:
             case TakeSeat():
                 yield from self._take(message)
             case CopyLayers():
-                yield from self._copy(message)
+                epoch, batch, states = message.epoch, message.batch, self._snapshots[message.batch]
+                for layer, node in message.copies:
+                    yield Send(node, PipelineFrame(epoch, (COPY, layer, batch), tuple(states[layer].arrays())))
+                for layer in message.saved:
+                    # In a job, each layer is a partition.
+                    yield Save(epoch, layer, Version(batch, Tally(0, 0), states[layer].arrays()))
             case RunBatches() if message.epoch == self.epoch:
                 yield from self._start(message)
             case PipelineFrame():
@@ -115,30 +120,21 @@ class PipelineNode:
         self._keep = keep
         self._snapshots = {batch: states for batch, states in self._snapshots.items() if batch in keep}
 
-    def _copy(self, order: CopyLayers) -> Iterator[Action]:
-        states = self._snapshots[order.batch]
-        for layer, node in order.copies:
-            yield Send(node, PipelineFrame(order.epoch, (COPY, layer, order.batch), tuple(states[layer].arrays())))
-        for layer in order.saved:
-            yield Save(order.epoch, layer, layer_version(order.batch, states[layer]))
-
     def _continue(self) -> Iterator[Action]:
-        if self._seat is not None:
-            yield from self._gather(self._seat)
+        """Takes layers of its seat that have arrived, and reports once all are there; goes on with its work."""
+        seat = self._seat
+        if seat is not None:
+            mine = self._snapshots[seat.batch]
+            for layer in seat.layers:
+                arrays = self._frames.pop((self.epoch, (STATE, layer, seat.batch)), None)
+                if arrays is not None:
+                    mine[layer] = layer_state(arrays)
+            if mine.keys() >= set(seat.layers):
+                self._seat = None
+                if seat.layers:
+                    yield Send(CONTROLLER, Restored(self.name, self.epoch))
         if self._run is not None:
             yield from self._advance(*self._run)
-
-    def _gather(self, seat: TakeSeat) -> Iterator[Action]:
-        """Takes layers that have arrived; reports once all are there."""
-        mine = self._snapshots[seat.batch]
-        for layer in seat.layers:
-            arrays = self._frames.pop((self.epoch, (STATE, layer, seat.batch)), None)
-            if arrays is not None:
-                mine[layer] = layer_state(arrays)
-        if mine.keys() >= set(seat.layers):
-            self._seat = None
-            if seat.layers:
-                yield Send(CONTROLLER, Restored(self.name, self.epoch))
 
     def _start(self, order: RunBatches) -> Iterator[Action]:
         held = self._snapshots[order.first]
@@ -172,8 +168,3 @@ class PipelineNode:
         except AgileMLError as error:
             self._run = None
             yield Send(CONTROLLER, Broken(self.name, f"{self.name}: {error}"))
-
-
-def layer_version(batch: int, state: LayerState) -> Version:
-    """The checkpoint of a layer as it is before a batch: in a job, each layer is a partition."""
-    return Version(batch, Tally(0, 0), state.arrays())

@@ -132,7 +132,16 @@ class StageState:
         if number not in self.summed or not isinstance(layer, AddingLayer):
             passed, gradients = layer.backward(weights, stash, gradient)
             _check_gradients(weights, gradients)
-            self._add(number, microbatch, gradients)
+            held = self._gradients.setdefault(number, [])
+            if held and number in self.summed:
+                # Schedules have the backward passes of a layer in the order of microbatches, as the sum must be.
+                before, total = held.pop()
+                assert before < microbatch
+                gradients = tuple(
+                    _added(a, b, in_place=number in self._own) for a, b in zip(total, gradients, strict=True)
+                )
+                self._own.add(number)
+            held.append((microbatch, gradients))
             return passed
         ((_, totals),) = self._gradients.get(number) or [(0, (ABSENT,) * len(weights))]
         passed, totals = layer.backward_into(totals, stash, gradient)
@@ -153,16 +162,6 @@ class StageState:
         """Gradients of a layer since its last update, by microbatch; sums of several count as the last."""
         self._own.discard(layer)
         return self._gradients.pop(layer, [])
-
-    def _add(self, layer: int, microbatch: int, gradients: Weights) -> None:
-        """Schedules have the backward passes of a layer in the order of microbatches, as the sum must be."""
-        held = self._gradients.setdefault(layer, [])
-        if held and layer in self.summed:
-            before, total = held.pop()
-            assert before < microbatch
-            gradients = tuple(_added(a, b, in_place=layer in self._own) for a, b in zip(total, gradients, strict=True))
-            self._own.add(layer)
-        held.append((microbatch, gradients))
 
     def update(self, layer: int, gradient: Weights, oldest: int) -> None:
         """Adds a version, and drops those before `oldest` that no later pass needs."""

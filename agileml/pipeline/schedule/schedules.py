@@ -107,24 +107,19 @@ def orders(shape: ScheduleShape) -> tuple[StepOrder, ...]:
 
 
 def _order(shape: ScheduleShape, s: int) -> StepOrder:
-    if shape.scheme in FLUSHING:
-        steps: list[PipelineStep] = []
-        for batch in range(shape.batches):
-            steps += _flushed(shape, s, batch * shape.microbatches)
-            steps.append(PipelineStep(Pass.UPDATE, (batch + 1) * shape.microbatches - 1))
-        return tuple(steps)
-    warm = shape.stages - s
-    every = 1 if shape.scheme in STASHING else shape.microbatches
-    return _with_updates(_alternating(range(shape.total), warm), every)
+    m, warm = shape.microbatches, shape.stages - s
+    if shape.scheme not in FLUSHING:
+        every = 1 if shape.scheme in STASHING else m
+        return _with_updates(_alternating(range(shape.total), warm), every)
 
-
-def _flushed(shape: ScheduleShape, s: int, first: int) -> list[PipelineStep]:
-    """The forward and backward passes of one batch on device s."""
-    p, m = shape.stages, shape.microbatches
-    if shape.scheme == "interleaved":
-        return _interleaved(shape, s, first)
-    warm = m if shape.scheme == "gpipe" else min(m, p - s)
-    return _alternating(range(first, first + m), warm)
+    steps: list[PipelineStep] = []
+    for first in range(0, shape.total, m):
+        if shape.scheme == "interleaved":
+            steps += _interleaved(shape, s, first)
+        else:
+            steps += _alternating(range(first, first + m), m if shape.scheme == "gpipe" else min(m, warm))
+        steps.append(PipelineStep(Pass.UPDATE, first + m - 1))
+    return tuple(steps)
 
 
 def _alternating(inputs: Sequence[int], warm: int) -> list[PipelineStep]:

@@ -113,7 +113,13 @@ class _Play:
         begun = device.at
         while device.at < len(device.order):
             step = device.order[device.at]
-            start = self._update_start(device) if step.kind is Pass.UPDATE else self._arrival(device, step)
+            virtual = step.chunk * self._depth + device.stage
+            if step.kind is Pass.UPDATE:
+                start = self._update_start(device)
+            elif step.kind is Pass.FORWARD and not virtual:
+                start = 0.0
+            else:
+                start = self._arrived.get((step.kind, virtual, step.microbatch))
             if start is None:
                 break
             self._run(device, step, max(start, device.free))
@@ -130,26 +136,16 @@ class _Play:
         if step.kind is Pass.UPDATE:
             device.updates += 1
         else:
-            self._send(device, step, virtual)
-
-    def _arrival(self, device: _Device, step: PipelineStep) -> float | None:
-        virtual = step.chunk * self._depth + device.stage
-        if step.kind is Pass.FORWARD and not virtual:
-            return 0.0
-        return self._arrived.get((step.kind, virtual, step.microbatch))
-
-    def _send(self, device: _Device, step: PipelineStep, virtual: int) -> None:
-        """Hands the output to the next stage, or the gradient to the one before."""
-        forward = step.kind is Pass.FORWARD
-        target = virtual + 1 if forward else virtual - 1
-        if target == len(self._times):
-            self._arrived[Pass.BACKWARD, virtual, step.microbatch] = device.free
-        if not 0 <= target < len(self._times):
-            return
-        stage = target % self._depth
-        link = (device.stage, device.replica, stage, step.microbatch % self._replicas[stage])
-        arrived = max(self._links.get(link, 0.0), device.free) + self._times[virtual if forward else target].send
-        self._links[link] = self._arrived[step.kind, target, step.microbatch] = arrived
+            forward = step.kind is Pass.FORWARD
+            target = virtual + 1 if forward else virtual - 1
+            if target == len(self._times):
+                self._arrived[Pass.BACKWARD, virtual, step.microbatch] = device.free
+            if not 0 <= target < len(self._times):
+                return
+            stage = target % self._depth
+            link = (device.stage, device.replica, stage, step.microbatch % self._replicas[stage])
+            arrived = max(self._links.get(link, 0.0), device.free) + self._times[virtual if forward else target].send
+            self._links[link] = self._arrived[step.kind, target, step.microbatch] = arrived
 
     def _update_start(self, device: _Device) -> float | None:
         """When the last replica has its gradients. The last round may have fewer inputs than replicas."""
