@@ -17,13 +17,14 @@ def check_number(
     name: str, value: object, least: float, most: float = inf, *, above: bool = False, finite: bool = True
 ) -> None:
     """Raises BadArgument unless the value is a number from `least` (`above`: more than that) to `most`."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not _fits(float(value), least, most, above, finite):
+    fits = False
+    if not isinstance(value, bool) and isinstance(value, Real):
+        number = float(value)
+        within = least <= number <= most and not (above and number == least)
+        fits = within and (isfinite(number) or not finite)
+    if not fits:
         bounds = f"above {least:,g}" if above else _range(least, most)
         raise BadArgument(f"{name} is {value!r}; it must be a{' finite' * finite} number {bounds}".rstrip())
-
-
-def _fits(value: float, least: float, most: float, above: bool, finite: bool) -> bool:
-    return least <= value <= most and not (above and value == least) and (isfinite(value) or not finite)
 
 
 def check_flag(name: str, value: object) -> None:

@@ -94,7 +94,11 @@ def read_log(path: Path) -> tuple[tuple[Accepted, ...], str | None]:
     """
     accepted: list[Accepted] = []
     end: Mapping[str, Any] = {}
-    for number, text in enumerate(_lines(path), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadArgument(f"log {path}: {getattr(error, 'strerror', None) or error}") from error
+    for number, text in enumerate(lines, 1):
         try:
             line = json.loads(text)
             if "model_sha256" in line:
@@ -109,13 +113,6 @@ def read_log(path: Path) -> tuple[tuple[Accepted, ...], str | None]:
     if not accepted:
         raise BadArgument(f"log {path}: no clock in it; write one with --log FILE")
     return tuple(accepted[: end.get("clocks")]), end.get("digest")
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadArgument(f"log {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 class IterationLog:
@@ -148,17 +145,15 @@ class IterationLog:
         self._put(last_line)
 
     def _put(self, line: Mapping[str, Any]) -> None:
-        file = self._file = self._file or self._open()
-        file.write(json.dumps(line, allow_nan=False) + "\n")
-        file.flush()
-
-    def _open(self) -> TextIO:
-        try:
-            return self._path.open("a" if self._resumes else "w", encoding="utf-8")
-        except OSError as error:
-            raise BadArgument(
-                f"log {self._path}: {error.strerror or error}; choose a file in an existing folder"
-            ) from error
+        if self._file is None:
+            try:
+                self._file = self._path.open("a" if self._resumes else "w", encoding="utf-8")
+            except OSError as error:
+                raise BadArgument(
+                    f"log {self._path}: {error.strerror or error}; choose a file in an existing folder"
+                ) from error
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        self._file.flush()
 
 
 def _cut(path: Path) -> int:

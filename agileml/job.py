@@ -151,11 +151,6 @@ class Stopping:
         if self.converged is not None and not isinstance(self.converged, Convergence):
             raise BadArgument(f"converged is {self.converged!r}; it must be a Convergence(tolerance, window)")
 
-    @property
-    def last_clock(self) -> int | None:
-        """The last clock of the job, if it is known in advance."""
-        return self.clocks
-
     def reason(self, history: Sequence[Observation]) -> str | None:
         """Why the job is done, or None if it is not. `history` starts with the first clock."""
         if not history:

@@ -56,7 +56,8 @@ def main(words: list[str]) -> int:
         admitted = _join_folder(given) if Path(given.job).is_absolute() else _join_link(given)
     except AgileMLError as error:
         log.error("%s", error)
-        return _code_of(error, given)
+        codes = ((BadInput, USAGE), (PeerRefused, NOT_ADMITTED), (ControllerUnreachable, UNREACHABLE))
+        return _code(next((code for kind, code in codes if isinstance(error, kind)), FAILED), given)
     return 0 if admitted else _code(NOT_ADMITTED, given)
 
 
@@ -93,11 +94,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _code_of(error: AgileMLError, given: argparse.Namespace) -> int:
-    codes = ((BadInput, USAGE), (PeerRefused, NOT_ADMITTED), (ControllerUnreachable, UNREACHABLE))
-    return _code(next((code for kind, code in codes if isinstance(error, kind)), FAILED), given)
-
-
 def _code(status: int, given: argparse.Namespace) -> int:
     return status if given.name_in else _FOR_PEOPLE.get(status, status)
 
@@ -118,20 +114,17 @@ def _join_link(given: argparse.Namespace) -> bool:
     for option in ("wait", "notice"):
         if not getattr(given, option) >= 0:
             raise BadInput(f"--{option} {getattr(given, option)}: expected a number of seconds")
-    secret = _secret_of(given)
+    if given.secret_file is not None:
+        secret = read_secret(given.secret_file)
+    elif given.name_in:
+        secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
+    else:
+        raise BadInput("--secret-file is missing: name the file with the job's secret")
     with own_folder() as folder:
         rendezvous = LinkedRendezvous(controller, secret, code_version(), given.wait, folder)
         host = outward_host() if given.host == "auto" else given.host
         role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port, host=host)
         return join(role, lambda node: _warn_on_signals(node, given.notice), folder)
-
-
-def _secret_of(given: argparse.Namespace) -> bytes:
-    if given.secret_file is not None:
-        return read_secret(given.secret_file)
-    if given.name_in:
-        return bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
-    raise BadInput("--secret-file is missing: name the file with the job's secret")
 
 
 def node_name(machine: str) -> str:

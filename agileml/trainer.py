@@ -5,6 +5,7 @@ Clocks are numbered from 1; clock 0 is the model that `init` returned.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any, Protocol, runtime_checkable
 
@@ -99,10 +100,15 @@ class Trainer(Protocol):
 def plan_of(trainer: Trainer, shards: Sequence[Shard]) -> WorkPlan:
     """Divides the work of every clock into chunks, by the shards' lengths and the trainer's declarations."""
     declared = Declarations.of(trainer)
-    lengths = tuple(_length(declared.name, number, shard) for number, shard in enumerate(shards))
+    lengths = []
+    for number, shard in enumerate(shards):
+        where = f"{declared.name}: shard {number}"
+        if not hasattr(shard, "__len__"):
+            raise BadTrainer(f"{where} is {type(shard).__name__}, which has no len(); it is the number of items")
+        lengths.append(call(f"{declared.name}: len() of shard {number}", partial(len, shard)))
     batch = declared.batch
     longest = max(min(length, batch) if batch else length for length in lengths)
-    return WorkPlan(lengths, batch, declared.chunk or max(1, -(-longest // CHUNKS_PER_CLOCK)))
+    return WorkPlan(tuple(lengths), batch, declared.chunk or max(1, -(-longest // CHUNKS_PER_CLOCK)))
 
 
 def shards_of(trainer: Trainer) -> Sequence[Shard]:
@@ -124,15 +130,16 @@ def sample_of(shards: Sequence[Shard], items: int = SAMPLE_ITEMS) -> list[Piece]
 
 def init_rng(seed: int) -> np.random.Generator:
     """The generator passed to `init`."""
-    return _generator(seed, (0,))
+    return random_generator(seed, (0,))
 
 
 def chunk_rng(seed: int, clock: int, shard: int, lo: int) -> np.random.Generator:
     """The generator passed to `step`; it depends on nothing but the seed and the chunk."""
-    return _generator(seed, (1, clock, shard, lo))
+    return random_generator(seed, (1, clock, shard, lo))
 
 
-def _generator(seed: int, key: tuple[int, ...]) -> np.random.Generator:
+def random_generator(seed: int, key: tuple[int, ...]) -> np.random.Generator:
+    """The generator of a key, independent of those of other keys."""
     # PCG64 by name: numpy may change the generator behind `default_rng`, and with it every model.
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
@@ -148,14 +155,6 @@ def initial_model(trainer: Trainer, seed: int) -> Params:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise NotFinite(f"{name}, clock 0, parameter {parameter!r}: init returned NaN or infinity")
     return {parameter: np.array(array, order="C") for parameter, array in params.items()}
-
-
-def _length(name: str, number: int, shard: Shard) -> int:
-    if not hasattr(shard, "__len__"):
-        raise BadTrainer(
-            f"{name}: shard {number} is {type(shard).__name__}, which has no len(); it is the number of items"
-        )
-    return call(f"{name}: len() of shard {number}", lambda: len(shard))
 
 
 def preload(trainer: Trainer, shard: Shard, number: int) -> None:

@@ -86,7 +86,9 @@ def train(
     """
     reliable, transient = parse_nodes(nodes)
     given = _plain(cast("Mapping[str, Any]", options))
-    _check_names(given)
+    unknown = sorted(set(given) - set(TrainOptions.__annotations__))
+    if unknown:
+        raise BadArgument(f"unknown option {unknown[0]!r}; choose from {', '.join(TrainOptions.__annotations__)}")
     if listener is not None and not callable(listener):
         raise BadArgument(f"listener is {listener!r}; it must be a function that is called with each finished clock")
     if not callable(output):
@@ -154,12 +156,6 @@ def source_of(trainer: Trainer | TrainerSource | str) -> TrainerSource:
             " or pass TrainerSource('module:Class', {...}), from which each node creates its own"
         ) from error
     return TrainerSource(f"{original.__module__}:{original.__name__}", copied)
-
-
-def _check_names(options: Mapping[str, Any]) -> None:
-    unknown = sorted(set(options) - set(TrainOptions.__annotations__))
-    if unknown:
-        raise BadArgument(f"unknown option {unknown[0]!r}; choose from {', '.join(TrainOptions.__annotations__)}")
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

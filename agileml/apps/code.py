@@ -82,16 +82,28 @@ def split(target: str) -> tuple[str, str]:
 def _source(target: str) -> tuple[Path, list[Path]] | None:
     """The folder that a trainer's modules are found in, and its files."""
     file, _ = split(target)
-    source = _file(file) if file else _module(target.partition(":")[0])
+    if file:
+        path = Path(file).resolve()
+        source = (path, path.parent) if path.is_file() else None
+    else:
+        source = _module(target.partition(":")[0])
     if source is None:
         return None
     path, root = source
-    return root, sorted({path} if root in _installed() else _closure(path, root))
+    if root in _installed():
+        return root, [path]
 
-
-def _file(target: str) -> tuple[Path, Path] | None:
-    path = Path(target).resolve()
-    return (path, path.parent) if path.is_file() else None
+    # All files that it imports, directly or through others.
+    seen: set[Path] = set()
+    waiting = [path]
+    while waiting:
+        imported = waiting.pop()
+        if imported not in seen:
+            seen.add(imported)
+            for parts in _imports(imported, root):
+                if parts[0] != OWN_PACKAGE:
+                    waiting += _files(root, parts)
+    return root, sorted(seen)
 
 
 def _module(name: str) -> tuple[Path, Path] | None:
@@ -106,19 +118,6 @@ def _module(name: str) -> tuple[Path, Path] | None:
 
 def _installed() -> set[Path]:
     return {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-
-
-def _closure(path: Path, root: Path) -> set[Path]:
-    seen: set[Path] = set()
-    waiting = [path]
-    while waiting:
-        file = waiting.pop()
-        if file not in seen:
-            seen.add(file)
-            for parts in _imports(file, root):
-                if parts[0] != OWN_PACKAGE:
-                    waiting += _files(root, parts)
-    return seen
 
 
 def _imports(file: Path, root: Path) -> Iterator[list[str]]:

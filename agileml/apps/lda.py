@@ -45,10 +45,6 @@ class Corpus:
         """Where the words of documents first..last-1 are."""
         return slice(*np.searchsorted(self.document, (first, last)).tolist())
 
-    def held_span(self, first: int, last: int) -> slice:
-        """Where their held-out words are."""
-        return slice(*np.searchsorted(self.held_document, (first, last)).tolist())
-
 
 @lru_cache(maxsize=2)
 def generate_corpus(documents: int, words: int, length: int, topics: int, held_out: int, seed: int) -> Corpus:
@@ -195,7 +191,8 @@ class TopicModel:
 
     def _held_out_loss(self, params: ParamReader, first: int, count: int) -> float:
         corpus = self._corpus()
-        seen, held = corpus.span(first, first + count), corpus.held_span(first, first + count)
+        seen = corpus.span(first, first + count)
+        held = slice(*np.searchsorted(corpus.held_document, (first, first + count)).tolist())
         mixtures = np.full((count, self.topics), self.spread)
         np.add.at(mixtures, (corpus.document[seen] - first, params.read("assigned", seen)), 1)
         mixtures /= mixtures.sum(axis=1, keepdims=True)

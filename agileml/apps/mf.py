@@ -13,7 +13,7 @@ from agileml.apps.code import unreadable
 from agileml.apps.registry import number, text, whole
 from agileml.errors import BadArgument
 from agileml.params.layout import Params
-from agileml.trainer import ParamReader, ParamView, Sample
+from agileml.trainer import ParamReader, ParamView, Sample, random_generator
 
 SEPARATORS = ("::", "\t", ";", ",")
 """Between the columns; the first that a row contains."""
@@ -124,8 +124,8 @@ class RatingShard:
     @cached_property
     def ratings(self) -> Ratings:
         app = self._app
-        rng = _generator(app.seed, self._number)
-        true_users, true_items = app.true_factors()
+        rng = random_generator(app.seed, (1, self._number))
+        true_users, true_items = _true_factors(app.seed, app.users, app.items, app.rank)
         users = rng.integers(self._users.start, self._users.stop, self._count)
         items = rng.integers(0, app.items, self._count)
         values = (true_users[users] * true_items[items]).sum(axis=1)
@@ -200,7 +200,7 @@ class MatrixFactorization:
                 )
             bounds = [count * part // self.parts for part in range(self.parts + 1)]
             return [
-                FileShard(table, slice(bounds[part], bounds[part + 1]), _generator(self.seed, part))
+                FileShard(table, slice(bounds[part], bounds[part + 1]), random_generator(self.seed, (1, part)))
                 for part in range(self.parts)
             ]
         users = [self.users * part // self.parts for part in range(self.parts + 1)]
@@ -234,10 +234,6 @@ class MatrixFactorization:
         unit = read_ratings(self.file).deviation ** 2 if self.file else 1.0
         return unit * total / sum(map(len, sample))
 
-    def true_factors(self) -> tuple[Floats, Floats]:
-        """The factors from which the ratings are generated."""
-        return _true_factors(self.seed, self.users, self.items, self.rank)
-
     def _sizes(self) -> tuple[int, int, int]:
         """The numbers of users, items and ratings."""
         if not self.file:
@@ -256,14 +252,10 @@ class MatrixFactorization:
         return np.float32(self.rate / max(1.0, clock_entries / rows))
 
 
-def _generator(seed: int, part: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(1, part))))
-
-
 @lru_cache(maxsize=1)
 def _true_factors(seed: int, users: int, items: int, rank: int) -> tuple[Floats, Floats]:
     """Computed once for all shards of a node."""
-    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(0,))))
+    rng = random_generator(seed, (0,))
     scale = np.float32(rank**-0.25)
     return (
         scale * rng.standard_normal((users, rank), dtype=np.float32),

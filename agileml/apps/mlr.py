@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from agileml.apps.registry import number, whole
 from agileml.errors import BadArgument
 from agileml.params.layout import Params
-from agileml.trainer import ParamReader, ParamView, Sample
+from agileml.trainer import ParamReader, ParamView, Sample, random_generator
 
 Floats = NDArray[np.float32]
 
@@ -37,7 +37,7 @@ class ExampleShard:
     @cached_property
     def examples(self) -> Examples:
         app = self._app
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(app.seed, spawn_key=(1, self._number))))
+        rng = random_generator(app.seed, (1, self._number))
         classes = rng.integers(0, app.classes, self._count)
         features = np.ones((self._count, app.features + 1), np.float32)
         features[:, :-1] = app.centers()[classes] + rng.standard_normal((self._count, app.features), dtype=np.float32)
@@ -88,7 +88,10 @@ class LogisticRegression:
         features, classes = seen.features[lo:hi], seen.classes[lo:hi]
         excess = np.exp(_log_probabilities(features, params))
         excess[np.arange(hi - lo), classes] -= 1
-        params.update("weights", None, -self._rate() * (features.T @ excess))
+        # Per example, as the steps of all examples in a clock are summed.
+        clock_examples = min(self.batch or self.examples, self.examples // self.parts) * self.parts
+        rate = np.float32(self.rate / clock_examples)
+        params.update("weights", None, -rate * (features.T @ excess))
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean cross-entropy."""
@@ -100,15 +103,10 @@ class LogisticRegression:
         return total / sum(map(len, sample))
 
     def centers(self) -> Floats:
-        rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(0,))))
+        rng = random_generator(self.seed, (0,))
         directions = rng.standard_normal((self.classes, self.features), dtype=np.float32)
         centers: Floats = np.float32(self.spread) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
         return centers
-
-    def _rate(self) -> np.float32:
-        """Step size per example, given that the steps of all examples in a clock are summed."""
-        clock_examples = min(self.batch or self.examples, self.examples // self.parts) * self.parts
-        return np.float32(self.rate / clock_examples)
 
 
 def _log_probabilities(features: Floats, params: ParamReader) -> Floats:

@@ -43,7 +43,9 @@ class TrainerSource:
         has other parameters, TrainerFailed if the user's code raises.
         """
         if self.target in BUILT_IN:
-            return cast("Trainer", build(self.target, _built_in(self.target), self.arguments))
+            place, _, name = BUILT_IN[self.target].partition(":")
+            app: type[object] = getattr(importlib.import_module(place), name)
+            return cast("Trainer", build(self.target, app, self.arguments))
         file, attribute = split(self.target)
         if file:
             module = _import_file(Path(file))
@@ -65,7 +67,11 @@ class TrainerSource:
         elif file := self.arguments.get("file"):
             # Nodes that read other ratings would train something else.
             digest.update(content_digest(str(file)))
-        return f"{_package_version()}+{digest.hexdigest()[:12]}"
+        try:
+            release = version("spotctl")
+        except PackageNotFoundError:
+            release = "unknown"
+        return f"{release}+{digest.hexdigest()[:12]}"
 
     def files(self) -> dict[str, bytes]:
         """The user's code by relative paths, for nodes of other computers; empty if it is installed everywhere."""
@@ -110,18 +116,6 @@ def _number(text: str) -> object:
         except ValueError:
             continue
     return text
-
-
-def _package_version() -> str:
-    try:
-        return version("spotctl")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def _built_in(name: str) -> type[object]:
-    module, _, attribute = BUILT_IN[name].partition(":")
-    return cast("type[object]", getattr(importlib.import_module(module), attribute))
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -130,13 +130,9 @@ def call(where: str, function: Callable[[], T]) -> T:
         place = raised_at(error)
         raise type(error)(f"{error} ({place})" if place else str(error)) from error
     except SystemExit as error:
-        raise TrainerFailed(f"{where}: {_exit_text(error)}") from error
+        # To end its process is for the job to do.
+        status, place = "" if error.code is None else repr(error.code), raised_at(error)
+        ended = f"the code called sys.exit({status})" + (f" ({place})" if place else "")
+        raise TrainerFailed(f"{where}: {ended}; raise an error to end the job, or return") from error
     except Exception as error:
         raise TrainerFailed(f"{where}: {described(error)}") from error
-
-
-def _exit_text(error: SystemExit) -> str:
-    """The text for code that ends its process, which is for the job to do."""
-    given = "" if error.code is None else repr(error.code)
-    place = raised_at(error)
-    return f"the code called sys.exit({given}){place and f' ({place})'}; raise an error to end the job, or return"

@@ -235,7 +235,12 @@ def _accumulate(total: RowDelta | None, part: RowDelta | None, by: Aggregation) 
     if np.array_equal(total.rows, part.rows):
         by.combined(total.values, part.values, out=total.values)
         return total
-    return _merge(total, total.rows, part, part.rows, by)
+    rows = np.union1d(total.rows, part.rows)
+    values = _identity(total.values, len(rows), by)
+    values[np.searchsorted(rows, total.rows)] = total.values
+    places = np.searchsorted(rows, part.rows)
+    values[places] = by.combined(values[places], part.values)
+    return RowDelta(rows, values)
 
 
 def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
@@ -244,8 +249,20 @@ def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
         for part in parts:
             total = _accumulate(total, part, by)
         return total
+    rows: Rows | None = None
+    places: Rows | None = None
     whole = next((part.values for part in parts if part.rows is None), None)
-    values, rows, places = _blank(parts, by) if whole is None else (_identity(whole, len(whole), by), None, None)
+    if whole is not None:
+        values = _identity(whole, len(whole), by)
+    else:
+        # An identity value for each touched row, and the index of each row among them.
+        numbers = [part.rows for part in parts if part.rows is not None]
+        touched = np.zeros(max((int(some[-1]) + 1 for some in numbers if some.size), default=0), np.bool_)
+        for some in numbers:
+            touched[some] = True
+        rows = np.flatnonzero(touched).astype(np.int32)
+        places = np.cumsum(touched, dtype=np.int32) - 1
+        values = _identity(parts[0].values, len(rows), by)
     for part in parts:
         if part.rows is None:
             by.combined(values, part.values, out=values)
@@ -255,24 +272,5 @@ def _aggregate(parts: Sequence[RowDelta], by: Aggregation) -> RowDelta | None:
     return RowDelta(rows, values)
 
 
-def _blank(parts: Sequence[RowDelta], by: Aggregation) -> tuple[Array, Rows, Rows]:
-    """An identity value for each touched row, the touched rows, and the index of each row among them."""
-    numbers = [part.rows for part in parts if part.rows is not None]
-    touched = np.zeros(max((int(rows[-1]) + 1 for rows in numbers if rows.size), default=0), np.bool_)
-    for rows in numbers:
-        touched[rows] = True
-    rows = np.flatnonzero(touched).astype(np.int32)
-    return _identity(parts[0].values, len(rows), by), rows, np.cumsum(touched, dtype=np.int32) - 1
-
-
 def _identity(like: Array, count: int, by: Aggregation) -> Array:
     return np.full((count, *like.shape[1:]), by.identity(like.dtype), like.dtype)
-
-
-def _merge(total: RowDelta, total_rows: Rows, part: RowDelta, part_rows: Rows, by: Aggregation) -> RowDelta:
-    rows = np.union1d(total_rows, part_rows)
-    values = _identity(total.values, len(rows), by)
-    values[np.searchsorted(rows, total_rows)] = total.values
-    places = np.searchsorted(rows, part_rows)
-    values[places] = by.combined(values[places], part.values)
-    return RowDelta(rows, values)

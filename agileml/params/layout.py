@@ -103,7 +103,17 @@ class Layout:
         # Not the trainer's order: a dict built from a set differs from process to process.
         specs = tuple(sorted(given, key=lambda spec: spec.name))
         bounds = [_row_at(specs, number, count) for number in range(count + 1)]
-        return cls(specs, tuple(_segments(specs, lo, hi) for lo, hi in pairwise(bounds)))
+        partitions = []
+        for lo, hi in pairwise(bounds):
+            segments: list[Segment] = []
+            before = 0
+            for spec in specs:
+                start, end = max(lo - before, 0), min(hi - before, spec.rows)
+                if start < end:
+                    segments.append(Segment(spec.name, start, end))
+                before += spec.rows
+            partitions.append(tuple(segments))
+        return cls(specs, tuple(partitions))
 
     def __len__(self) -> int:
         return len(self.partitions)
@@ -170,15 +180,3 @@ def _row_at(specs: tuple[ArraySpec, ...], number: int, count: int) -> int:
         before_rows += spec.rows
         before_bytes += spec.nbytes
     return before_rows
-
-
-def _segments(specs: tuple[ArraySpec, ...], lo: int, hi: int) -> tuple[Segment, ...]:
-    """Rows lo..hi, numbered across all arrays, as segments of those arrays."""
-    segments = []
-    before = 0
-    for spec in specs:
-        start, end = max(lo - before, 0), min(hi - before, spec.rows)
-        if start < end:
-            segments.append(Segment(spec.name, start, end))
-        before += spec.rows
-    return tuple(segments)

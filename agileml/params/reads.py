@@ -82,7 +82,15 @@ class ShardReads:
     def rows(self) -> dict[str, LearnedRows]:
         """The rows that were read of each array."""
         masks = {**{name: _flags(few, self._counts[name]) for name, few in self._few.items()}, **self._masks}
-        return {name: None if mask is None else _compact(mask) for name, mask in masks.items()}
+        learned: dict[str, LearnedRows] = {}
+        for name, mask in masks.items():
+            if mask is None:
+                learned[name] = None
+                continue
+            # As numbers or as bits, whichever takes less memory.
+            rows = np.flatnonzero(mask).astype(np.int32)
+            learned[name] = rows if rows.nbytes * 8 < len(mask) else np.packbits(mask)
+        return learned
 
 
 def _flags(numbers: Sequence[RowNumbers], count: int) -> Mask:
@@ -90,11 +98,6 @@ def _flags(numbers: Sequence[RowNumbers], count: int) -> Mask:
     for rows in numbers:
         mask[rows] = True
     return mask
-
-
-def _compact(mask: Mask) -> Rows | Bits:
-    rows = np.flatnonzero(mask).astype(np.int32)
-    return rows if rows.nbytes * 8 < len(mask) else np.packbits(mask)
 
 
 class RowsRead:

@@ -128,7 +128,17 @@ class RowBuffer:
             flat = (rows[:, None] * width + np.arange(width)).reshape(-1)
             numbers = np.ascontiguousarray(values).reshape(-1)
             self._by.ufunc.at(buffer.reshape(-1), flat, numbers)
-        self._mark(rows)
+
+        # Which rows have been touched.
+        if self._whole:
+            return
+        if self._many or rows.size * _MANY > self._touched.size:
+            self._touched[rows] = self._many = True
+            return
+        fresh = rows[~self._touched[rows]]
+        if fresh.size:
+            self._touched[fresh] = True
+            self._fresh.append(fresh)
 
     def pending(self, rows: slice | RowNumbers) -> Array:
         """The aggregated updates to these rows."""
@@ -166,37 +176,24 @@ class RowBuffer:
             return [None] * len(bounds)
         rows = self._rows()
         edges = np.searchsorted(rows, [bounds[0][0], *(hi for _, hi in bounds)])
-        parts = [
-            self._part(lo, hi, rows[start:end])
-            for (lo, hi), start, end in zip(bounds, edges[:-1], edges[1:], strict=True)
-        ]
+        buffer = self._initialized()
+        parts = []
+        for (lo, hi), start, end in zip(bounds, edges[:-1], edges[1:], strict=True):
+            touched = rows[start:end]
+            if touched.size == 0:
+                parts.append(None)
+            elif touched.size > DENSE_SHARE * (hi - lo):
+                parts.append(RowDelta(None, buffer[lo:hi].copy()))
+            else:
+                parts.append(RowDelta((touched - lo).astype(np.int32), rows_of(buffer, touched)))
         self.clear()
         return parts
-
-    def _part(self, lo: int, hi: int, rows: RowNumbers) -> RowDelta | None:
-        if rows.size == 0:
-            return None
-        buffer = self._initialized()
-        if rows.size > DENSE_SHARE * (hi - lo):
-            return RowDelta(None, buffer[lo:hi].copy())
-        return RowDelta((rows - lo).astype(np.int32), rows_of(buffer, rows))
 
     def _rows(self) -> RowNumbers:
         """The touched rows, sorted and unique."""
         if self._many or sum([rows.size for rows in self._fresh]) * _MANY > self._touched.size:
             return np.flatnonzero(self._touched)
         return np.unique(np.concatenate(self._fresh))
-
-    def _mark(self, rows: RowNumbers) -> None:
-        if self._whole:
-            return
-        if self._many or rows.size * _MANY > self._touched.size:
-            self._touched[rows] = self._many = True
-            return
-        fresh = rows[~self._touched[rows]]
-        if fresh.size:
-            self._touched[fresh] = True
-            self._fresh.append(fresh)
 
     def _distinct(self, rows: RowNumbers) -> bool:
         """Whether no row occurs twice; faster than sorting."""

@@ -222,19 +222,6 @@ class ChunkView(CacheView):
         spec = self._spec(name)
         selected = self._selected(name, rows)
         count = selected.stop - selected.start if isinstance(selected, slice) else selected.size
-        values = self._checked(spec, count, delta)
-        if isinstance(selected, slice):
-            if count == spec.rows:
-                self.own[name].add_all(values, owned=owned)
-                return
-            selected = np.arange(selected.start, selected.stop)
-        self.own[name].add(selected, values)
-
-    def take(self) -> dict[int, Delta]:
-        """Ends the chunk and returns its updates, by partition, in memory that the caller owns."""
-        return self.own.take()
-
-    def _checked(self, spec: ArraySpec, count: int, delta: Array) -> Array:
         values = np.asarray(delta)
         expected = (count, *spec.shape[1:])
         if values.shape != expected:
@@ -258,7 +245,17 @@ class ChunkView(CacheView):
                 f"{self._where(spec.name)}: the update holds NaN or infinity;"
                 " lower the step size, or look for a division by 0"
             )
-        return values
+
+        if isinstance(selected, slice):
+            if count == spec.rows:
+                self.own[name].add_all(values, owned=owned)
+                return
+            selected = np.arange(selected.start, selected.stop)
+        self.own[name].add(selected, values)
+
+    def take(self) -> dict[int, Delta]:
+        """Ends the chunk and returns its updates, by partition, in memory that the caller owns."""
+        return self.own.take()
 
 
 class WriteBack:

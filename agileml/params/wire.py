@@ -66,20 +66,17 @@ class HalfWire:
         if minus.any():
             half[minus & (values != 0)] = 0
         if not (np.isfinite(values).all() and np.isfinite(self.half.widen(half)).all()):
-            self._check(partition, index, values, half, clock)
+            # What was NaN or infinite before stays so; what rounding made so is refused.
+            lost = np.isfinite(values) & ~np.isfinite(self.half.widen(half))
+            if lost.any():
+                where = f"{self.app}, clock {clock}, parameter {self.layout.partitions[partition][index].name!r}"
+                raise NotFinite(
+                    f"{where}: {values[lost][0]:g} does not fit into {self.name}, whose largest number is"
+                    f" {self.half.largest:g}; use {BF16} or {FULL} on the wire, or scale the loss or the model down"
+                )
+            if half.dtype == np.uint16:
+                half[np.isnan(values)] = _BF16_NAN
         return half
-
-    def _check(self, partition: int, index: int, values: Array, half: Array, clock: int) -> None:
-        """Keeps what was NaN or infinite before, and raises NotFinite for what rounding made so."""
-        lost = np.isfinite(values) & ~np.isfinite(self.half.widen(half))
-        if lost.any():
-            where = f"{self.app}, clock {clock}, parameter {self.layout.partitions[partition][index].name!r}"
-            raise NotFinite(
-                f"{where}: {values[lost][0]:g} does not fit into {self.name}, whose largest number is"
-                f" {self.half.largest:g}; use {BF16} or {FULL} on the wire, or scale the loss or the model down"
-            )
-        if half.dtype == np.uint16:
-            half[np.isnan(values)] = _BF16_NAN
 
     def _widened(self, partition: int, index: int, values: Array) -> Array:
         target = self.types[self.layout.partitions[partition][index].name]

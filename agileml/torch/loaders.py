@@ -270,17 +270,15 @@ class Streams:
             text = " ".join(described(error).split())
             raise TrainerFailed(f"{where}: the stream of {type(self.dataset).__name__}: {text}") from error
         self._open[part] = _Open(at.stream, origin, high, reached)
-        return samples, self._row(reached, len(row))
-
-    def _row(self, packed: bytes, width: int) -> Array:
-        if len(packed) >= width:
+        size, width = len(reached), len(row)
+        if size >= width:
             raise BadTrainer(
-                f"{self.name}: the state of {type(self.dataset).__name__} has grown to {len(packed):,} bytes, and there"
+                f"{self.name}: the state of {type(self.dataset).__name__} has grown to {size:,} bytes, and there"
                 f" is room for {width - 1:,}: it may take four times as many as before the first sample"
             )
-        row = np.zeros(width, np.int32)
-        row[0], row[1 : 1 + len(packed)] = len(packed), np.frombuffer(packed, np.uint8)
-        return row
+        after = np.zeros(width, np.int32)
+        after[0], after[1 : 1 + size] = size, np.frombuffer(reached, np.uint8)
+        return samples, after
 
     def _packed(self, stream: _PartStream) -> bytes:
         try:

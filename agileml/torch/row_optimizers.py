@@ -218,7 +218,21 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
             f"optimizer {kind}: its update of a row depends on other rows, but a server holds only some rows of a"
             " parameter; use one such as SGD, Adam or AdamW"
         )
-    return _state_names(kind, tried[0][0][1])
+    state = tried[0][0][1]
+    if irregular := [key for key, value in state.items() if getattr(value, "is_sparse", False)]:
+        raise BadTrainer(
+            f"optimizer {kind}: its state {irregular[0]!r} becomes sparse for an embedding with sparse=True; use"
+            " SparseAdam, Adagrad, or SGD without momentum"
+        )
+    arrays = tuple(key for key, value in state.items() if getattr(value, "shape", None) == _PROBE)
+    numbers = tuple(
+        key
+        for key, value in state.items()
+        if key not in arrays and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
+    )
+    if other := [key for key in state if key not in arrays + numbers]:
+        raise BadTrainer(f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another")
+    return StateNames(arrays, numbers)
 
 
 def _tried(
@@ -267,17 +281,14 @@ class _Schedule:
             for optimizer, scheduler in zip(self._optimizers, self._schedulers, strict=True):
                 # No parameter has a gradient: this changes nothing, but schedulers insist on it.
                 optimizer.step()
-                self._advance(scheduler)
+                try:
+                    scheduler.step()
+                except Exception as error:
+                    raise BadTrainer(
+                        f"schedule {type(scheduler).__name__} has no rate for clock {len(self._by_clock) + 1}: {error}"
+                    ) from error
             self._by_clock.append(self._now())
         return self._by_clock[clock - 1]
-
-    def _advance(self, scheduler: LRScheduler) -> None:
-        try:
-            scheduler.step()
-        except Exception as error:
-            raise BadTrainer(
-                f"schedule {type(scheduler).__name__} has no rate for clock {len(self._by_clock) + 1}: {error}"
-            ) from error
 
     def _now(self) -> list[list[Hyperparameters]]:
         return [[_hyperparameters(group) for group in optimizer.param_groups] for optimizer in self._optimizers]
@@ -309,23 +320,6 @@ def _restored(names: StateNames, arrays: Sequence[Array], numbers: Sequence[Arra
         key: torch.tensor(slot[0], dtype=torch.get_default_dtype())
         for key, slot in zip(names.numbers, numbers[1:], strict=False)
     }
-
-
-def _state_names(kind: str, state: dict[str, Any]) -> StateNames:
-    if irregular := [key for key, value in state.items() if getattr(value, "is_sparse", False)]:
-        raise BadTrainer(
-            f"optimizer {kind}: its state {irregular[0]!r} becomes sparse for an embedding with sparse=True; use"
-            " SparseAdam, Adagrad, or SGD without momentum"
-        )
-    arrays = tuple(key for key, value in state.items() if getattr(value, "shape", None) == _PROBE)
-    numbers = tuple(
-        key
-        for key, value in state.items()
-        if key not in arrays and (isinstance(value, int | float) or getattr(value, "shape", None) == ())
-    )
-    if other := [key for key in state if key not in arrays + numbers]:
-        raise BadTrainer(f"optimizer {kind}: its state {other[0]!r} lacks the parameter's shape; use another")
-    return StateNames(arrays, numbers)
 
 
 def _is_untouched(gradient: Array) -> Array:

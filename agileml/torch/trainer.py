@@ -318,7 +318,13 @@ class TorchModule:
             if isinstance(self.module, torch.nn.Module):
                 # A copy would be without them.
                 call(self.name, partial(check_hooks, self.module))
-                made = self._copy_module(self.module)
+                try:
+                    made = copy.deepcopy(self.module)
+                except Exception as error:
+                    raise BadTrainer(
+                        f"{self.name}: module {type(self.module).__name__} cannot be copied"
+                        f" ({' '.join(str(error).split())}); pass a function that makes it"
+                    ) from error
             else:
                 made = call(f"{self.name}: module", self.module)
         if not isinstance(made, torch.nn.Module):
@@ -341,15 +347,6 @@ class TorchModule:
 
         given = self.optimizer(module)
         return [given] if isinstance(given, Optimizer) else list(given)
-
-    def _copy_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        try:
-            return copy.deepcopy(module)
-        except Exception as error:
-            raise BadTrainer(
-                f"{self.name}: module {type(module).__name__} cannot be copied ({' '.join(str(error).split())}); pass a"
-                " function that makes it"
-            ) from error
 
     @cached_property
     def _optimizers(self) -> RowOptimizers:
