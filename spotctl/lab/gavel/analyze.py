@@ -83,7 +83,12 @@ def analyze(path: Path, library: Library) -> Analysis:
     jobs = _job_types(found_at(path, file.throughputs), file.jobs)
     lists = tuple(price for rows in _fetched_rows(path, file.on_demand) for price in rows.on_demand)
     catalog = library.catalog.merged(Catalog(prices=lists)).merged(Catalog(types=_machines(file.machines)))
-    histories = _histories(path, file, library)
+    if file.prices:
+        table = PriceTable.of(FetchedRows.joined(list(_fetched_rows(path, file.prices))).prices)
+        stored = [series for series in table if series.market.matches(file.markets)]
+    else:
+        stored = list(library.table(library.require(Selection(file.markets))))
+    histories = [series for series in stored if series.market.os == LINUX]
     usable, remarks = _usable(histories, catalog, jobs)
     plan = _plan(file)
     board = board_of(usable, lambda market: catalog.instance_type(market.cloud, market.instance_type), _shares(file))
@@ -116,13 +121,6 @@ def _job_types(path: Path, patterns: Sequence[str]) -> tuple[JobType, ...]:
             f"jobs: no job type matches {', '.join(patterns)} (known: {', '.join(job.name for job in types[:4])}, ...)"
         )
     return matching
-
-
-def _histories(path: Path, file: PriceAnalysisFile, library: Library) -> list[PriceSeries]:
-    if file.prices:
-        table = PriceTable.of(FetchedRows.joined(list(_fetched_rows(path, file.prices))).prices)
-        return [series for series in table if series.market.os == LINUX and series.market.matches(file.markets)]
-    return [series for series in library.table(library.require(Selection(file.markets))) if series.market.os == LINUX]
 
 
 def _fetched_rows(scenario: Path, files: Iterable[Path]) -> Iterable[FetchedRows]:

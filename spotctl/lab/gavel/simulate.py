@@ -170,7 +170,16 @@ def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorklo
     if not options.jobs:
         raise BadRequest("--arrivals: also needs --jobs, the range of measured jobs (--jobs 4000:5000)")
     measured = _window(options.jobs)
-    arrivals = Arrivals(_mean_seconds(options.arrivals), options.scale == "multiple")
+    process, _, mean = options.arrivals.partition(":")
+    try:
+        seconds = float(mean)
+    except ValueError:
+        seconds = float("nan")
+    if process != "poisson" or not 0 <= seconds <= _MAX_SECONDS:
+        raise BadRequest(
+            f"--arrivals {options.arrivals}: write poisson:900 for 900 seconds between two arrivals, 0 for all at once"
+        )
+    arrivals = Arrivals(seconds, options.scale == "multiple")
     count = measured.stop * (_ARRIVALS if arrivals.mean_seconds else 1)
     return generate(throughputs, arrivals, count, options.seed), measured, []
 
@@ -187,19 +196,6 @@ def _window(text: str) -> range:
             f"--jobs {text}: is not a range of at most {_MAX_JOBS:,} jobs (write 4000:5000; 5000 is not included)"
         )
     return window
-
-
-def _mean_seconds(text: str) -> float:
-    process, _, mean = text.partition(":")
-    try:
-        seconds = float(mean)
-    except ValueError:
-        seconds = float("nan")
-    if process != "poisson" or not 0 <= seconds <= _MAX_SECONDS:
-        raise BadRequest(
-            f"--arrivals {text}: write poisson:900 for 900 seconds between two arrivals, 0 for all at once"
-        )
-    return seconds
 
 
 def _prices(text: str, workers: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:

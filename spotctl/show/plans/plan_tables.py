@@ -50,7 +50,19 @@ def plan_view(
     if not explain:
         return Group(*parts, Text("spotctl plan --explain shows why", style="dim"), Text())
     parts += [Text(), _choices(plan, width), pairs_table(_reasons(plan, pace))]
-    parts += [Text(), _betas(plan), Text(), _terms(plan)]
+
+    # The eviction estimate behind each bid, and its basis.
+    evictions = [
+        f"{choice.rent.offer.market}: {chance(choice.beta.probability)} per hour, 95% interval"
+        f" {_interval(choice.beta)}; {choice.beta.basis}"
+        for choice in plan.cost.choice
+    ]
+    bidding = dict.fromkeys(
+        choice.rent.offer.market.cloud for choice in plan.cost.choice if choice.rent.bid is not None
+    )
+    requests = (cloud_of(cloud).words.spot_request for cloud in bidding)
+    notes = [remark for remark in requests if remark]
+    parts += [Text(), Text("eviction", style="bold"), *map(Text, evictions), *map(Text, notes), Text(), _terms(plan)]
     parts += [*_ways(ways), *_one_type(plan), *_shares(plan)]
     if plan.decision.outlooks:
         parts += [Text(), zones_view(plan)]
@@ -154,18 +166,6 @@ def _work(plan: JobPlan) -> str:
     if job.hours is None:
         return f"{span} of compute, from `hours` in the job file"
     return f"{span} of compute, {'from --hours' if job.hours_from == SPECIFIED else job.hours_from}"
-
-
-def _betas(plan: JobPlan) -> Group:
-    """The eviction estimate behind each bid, and its basis."""
-    lines = (
-        f"{choice.rent.offer.market}: {chance(choice.beta.probability)} per hour, 95% interval"
-        f" {_interval(choice.beta)}; {choice.beta.basis}"
-        for choice in plan.cost.choice
-    )
-    clouds = dict.fromkeys(choice.rent.offer.market.cloud for choice in plan.cost.choice if choice.rent.bid is not None)
-    notes = (remark for cloud in clouds if (remark := cloud_of(cloud).words.spot_request))
-    return Group(Text("eviction", style="bold"), *map(Text, lines), *map(Text, notes))
 
 
 def _one_type(plan: JobPlan) -> Iterator[RenderableType]:

@@ -106,7 +106,12 @@ def command_progress(command: CommandProgress) -> str:
 
 def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
-    lines, newest = _milestone(before, after), after.work.checkpoint
+    lines, newest = list[str](), after.work.checkpoint
+    old, new = (None if state.progress is None else state.progress.loss for state in (before, after))
+    is_low = new is not None and new > 0 and (old is None or _halvings(old) != _halvings(new))
+    # A line each time the loss passes a power of two.
+    if after.progress is not None and is_low:
+        lines.append(f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}")
     if newest is not None and newest != before.work.checkpoint:
         lines.append(f"checkpoint {newest.number} stored: {newest.bytes / 1e6:,.1f} MB in {newest.seconds:.1f} s")
     if after.login != before.login:
@@ -155,14 +160,6 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
         how = " without warning" if unwarned else ""
         lines.append(f"{reason}{how}: {machines_text(len(alike), allocation.market)}")
     return lines
-
-
-def _milestone(before: RunState, after: RunState) -> list[str]:
-    """A line each time the loss passes a power of two."""
-    old, new = (None if state.progress is None else state.progress.loss for state in (before, after))
-    if after.progress is None or new is None or new <= 0 or (old is not None and _halvings(old) == _halvings(new)):
-        return []
-    return [f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}"]
 
 
 def _halvings(loss: float) -> int | None:

@@ -27,7 +27,6 @@ from spotctl.log import budget, store
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Planned, RowsLost
 from spotctl.log.ledger.project import recorded, spending
-from spotctl.log.ledger.rows import CostSoFar
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import present_of, stored_prices
 from spotctl.log.outcomes import BrokenLog, LogFailed
@@ -73,21 +72,20 @@ class RunViews:
         """A run in a state, at a moment of its clock."""
         spec, _, tariff = self.terms(state)
         spent = spending(state, self._stored, now, attended=attended)
+        limit = None if spec.budget is None else spec.budget * 3600
+        if state.ended is not None:
+            money = Money(spent, state.ended.facts.get("on_demand"), limit, spent.amount)
+        else:
+            try:
+                teardown = LeaseTimes.of(spec).teardown
+                committed = budget.committed(state, now, recorded(state, tariff), teardown)
+            except (ProviderError, PricingDataError):
+                # Prices are missing, or the local market was restarted at an earlier time since the run was
+                # interrupted.
+                committed = None
+            money = Money(spent, same_work(state, now).amount, limit, committed)
         goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
-        return run_view(state, now, attended=attended, money=_money(state, spec, spent, now, tariff), goal=goal)
-
-
-def _money(state: RunState, spec: JobSpec, spent: CostSoFar, now: int, tariff: Tariff) -> Money:
-    limit = None if spec.budget is None else spec.budget * 3600
-    if state.ended is not None:
-        return Money(spent, state.ended.facts.get("on_demand"), limit, spent.amount)
-    try:
-        teardown = LeaseTimes.of(spec).teardown
-        committed = budget.committed(state, now, recorded(state, tariff), teardown)
-    except (ProviderError, PricingDataError):
-        # The local market was restarted at an earlier time since the run was interrupted, or prices are missing.
-        committed = None
-    return Money(spent, same_work(state, now).amount, limit, committed)
+        return run_view(state, now, attended=attended, money=money, goal=goal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ alone makes it from the log's state, all of them mean the same. Pure; `reading` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from pricing_data.units import HOUR
 from spotctl.log.ledger.rows import CostSoFar
 
 if TYPE_CHECKING:
-    from spotctl.log.state import Allocation, Held, RunState
+    from spotctl.log.state import Allocation, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +232,14 @@ def _markets(state: RunState) -> tuple[MarketView, ...]:
     for market in reversed(newest):
         machines = [held for held in state.alive if state.allocations[held.allocation].market == market]
         bids = [bid for held in machines if (bid := state.allocations[held.allocation].bid) is not None]
+        uses = list[tuple[int, int]]()
+        for held in machines:
+            if held.gpus is not None and held.gpus.busy is not None and held.gpus.memory is not None:
+                uses.append((held.gpus.busy, held.gpus.memory))
+        gpus = None
+        if uses:
+            busy, memory = (sum(part) / len(uses) / 100 for part in zip(*uses, strict=True))
+            gpus = busy, memory
         view = MarketView(
             market=market,
             machines=len(machines),
@@ -241,19 +248,7 @@ def _markets(state: RunState) -> tuple[MarketView, ...]:
             bid=max(bids, default=None),
             on_demand=newest[market].listed,
             reserved_price=newest[market].on_demand if market.reservation else None,
-            gpus=_gpus(machines),
+            gpus=gpus,
         )
         views.append(view)
     return tuple(sorted(views, key=lambda view: view.machines == 0))
-
-
-def _gpus(machines: Iterable[Held]) -> tuple[float, float] | None:
-    """How busy the GPUs of machines are, and how full their memory is; None if that is not known of any."""
-    uses = list[tuple[int, int]]()
-    for held in machines:
-        if held.gpus is not None and held.gpus.busy is not None and held.gpus.memory is not None:
-            uses.append((held.gpus.busy, held.gpus.memory))
-    if not uses:
-        return None
-    busy, memory = (sum(part) / len(uses) / 100 for part in zip(*uses, strict=True))
-    return busy, memory

@@ -262,14 +262,14 @@ def _locate(name: str, ledger: LedgerTime, lines: Sequence[BillLine], tolerance:
     known = ledger.amount - sum(amount for _, amount in unbilled)
     bill = sum(line.nanos for line in both)
     if both and not _is_close(known, bill, len(both), tolerance):
-        off = [line for line in both if _is_off(ledger, both, line, tolerance)] or both
+        # The periods whose lines do not add up to the ledger's amount for them.
+        off = list[BillLine]()
+        for line in both:
+            together = [other.nanos for other in both if (other.begin, other.end) == (line.begin, line.end)]
+            paid = ledger.between(line.begin, line.end)
+            if not _is_close(paid, sum(together), len(together), tolerance):
+                off.append(line)
+        off = off or both
         begin, end = min(line.begin for line in off), max(line.end for line in off)
         where = tuple(line.where for line in off)
         yield BillDifference(DifferenceKind.DIFFERS, name, begin, end, known, bill, where=where)
-
-
-def _is_off(ledger: LedgerTime, lines: Sequence[BillLine], line: BillLine, tolerance: float) -> bool:
-    """Whether the lines of this period do not add up to the ledger's amount for it."""
-    together = [other for other in lines if (other.begin, other.end) == (line.begin, line.end)]
-    amount = ledger.between(line.begin, line.end)
-    return not _is_close(amount, sum(other.nanos for other in together), len(together), tolerance)
