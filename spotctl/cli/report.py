@@ -99,7 +99,12 @@ def cost(
 
         if not job_names(session.settings):
             session.remark(no_runs(Paths(session.settings.home)))
-    later = _later_corrections(session, report)
+    later = list["CorrectedBill"]()
+    # The file's name is enough to know of corrections without loading the price store.
+    if report.runs and any(session.settings.price_store.glob("corrections-*")):
+        from spotctl.show.costs.later_corrections import corrected_bills
+
+        later = corrected_bills(session.settings, report.runs)
     session.remark(*(() if chosen_format is Format.JSON else map(str, later)))
     if chosen_format is Format.TABLE and out is None:
         from spotctl.show.costs import tables
@@ -112,16 +117,6 @@ def cost(
     else:
         write(out, texts)
         session.remark(f"wrote {out}")
-
-
-def _later_corrections(session: Session, report: Report) -> list[CorrectedBill]:
-    """The reported runs whose prices were corrected after they had ended."""
-    # The file's name is enough to know without loading the price store.
-    if report.runs and any(session.settings.price_store.glob("corrections-*")):
-        from spotctl.show.costs.later_corrections import corrected_bills
-
-        return corrected_bills(session.settings, report.runs)
-    return []
 
 
 def gather_report(

@@ -69,6 +69,7 @@ def gc(
 
     Example: spotctl gc --yes
     """
+    from spotctl.agent.data.sets import gigabytes
     from spotctl.cli.runs import remote_runner
     from spotctl.run.orphans import orphans
     from spotctl.run.stored_data.removing import DataUse, UnusedCopy, unused_copies, unused_data
@@ -92,7 +93,14 @@ def gc(
     if not json_:
         session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
         session.remark(f"{len(orphaned)} orphaned resources")
-        session.remark(*map(_unused, unused), *map(_unused_copy, copies))
+        for use in unused:
+            size = (
+                gigabytes(use.size) if not use.may_lack else f"a copy of {gigabytes(use.size)}, as far as it was made"
+            )
+            session.remark(f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}")
+        for copy in copies:
+            size, used = gigabytes(copy.size), moment(copy.used)
+            session.remark(f"data {copy.folder}: {size} on this computer, last used {used}")
     remaining = list[str]()
     if (orphaned or unused or copies) and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
         remaining = [*_remove(orphans_by_cloud), *_remove_data(session, unused, copies)]
@@ -106,19 +114,6 @@ def gc(
         session.remark(*remaining)
     if failures:
         raise typer.Exit(1)
-
-
-def _unused(use: DataUse) -> str:
-    from spotctl.agent.data.sets import gigabytes
-
-    size = gigabytes(use.size) if not use.may_lack else f"a copy of {gigabytes(use.size)}, as far as it was made"
-    return f"data {use.location}: {size}, last used by {use.job}, launched {moment(use.used)}"
-
-
-def _unused_copy(copy: UnusedCopy) -> str:
-    from spotctl.agent.data.sets import gigabytes
-
-    return f"data {copy.folder}: {gigabytes(copy.size)} on this computer, last used {moment(copy.used)}"
 
 
 def _remove_data(session: Session, unused: Sequence[DataUse], copies: Sequence[UnusedCopy]) -> list[str]:

@@ -73,7 +73,13 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
 
 def _asked(script: Path) -> ScriptAnswers:
     clouds = (LOCAL, *rented_clouds())
-    cloud = typer.prompt(f"Where will {script} run ({', '.join(clouds)})?", LOCAL, value_proc=_one_of(clouds), err=True)
+
+    def cloud_named(text: str) -> str:
+        if text.strip().lower() not in clouds:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(clouds)}")
+        return text.strip().lower()
+
+    cloud = typer.prompt(f"Where will {script} run ({', '.join(clouds)})?", LOCAL, value_proc=cloud_named, err=True)
     default = span_text(MINUTE if cloud == LOCAL else HOUR)
     where = "on this computer" if cloud == LOCAL else "on one machine"
     span = typer.prompt(f"How long does it take {where} if never interrupted?", default, value_proc=_span, err=True)
@@ -81,15 +87,6 @@ def _asked(script: Path) -> ScriptAnswers:
     if cloud != LOCAL:
         bucket = typer.prompt("Which bucket keeps its checkpoints?", bucket_example(cloud), err=True)
     return ScriptAnswers(cloud, span, bucket, assumed=False)
-
-
-def _one_of(words: Sequence[str]) -> Any:  # noqa: ANN401  # Typer's own type of a converter
-    def read(text: str) -> str:
-        if text.strip().lower() not in words:
-            raise typer.BadParameter(f"{text!r} is not one of {', '.join(words)}")
-        return text.strip().lower()
-
-    return read
 
 
 def _span(text: str) -> int:

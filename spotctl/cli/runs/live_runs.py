@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock
@@ -121,8 +121,16 @@ class LiveRuns:
             if self._noticed:
                 return
             self._noticed = True
-        states = list(self.seen.values())
-        self._say(_stopping(states) if self._ends_runs else _AGAIN)
+        states, said = list(self.seen.values()), _AGAIN
+        if self._ends_runs:
+            machines = sum(len(state.alive) for state in states)
+            said = f"stopping; {_AGAIN}"
+            if machines:
+                said = (
+                    f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves the machines rented"
+                    " until their leases end"
+                )
+        self._say(said)
         for state in states if self._ends_runs else ():
             # The next turn asks again, and fails if it cannot.
             with suppress(SpotctlError):
@@ -156,16 +164,6 @@ class LiveRuns:
 def _job(state: RunState) -> str:
     assert state.began is not None
     return state.began.job
-
-
-def _stopping(states: Sequence[RunState]) -> str:
-    machines = sum(len(state.alive) for state in states)
-    if not machines:
-        return f"stopping; {_AGAIN}"
-    return (
-        f"stopping, and returning {counted(machines, 'machine')}; {_AGAIN}, and leaves the machines rented until their"
-        " leases end"
-    )
 
 
 def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Alarm) -> None:

@@ -170,11 +170,7 @@ class RunWindow:
         answer = sys.stdin.readline()
         if not answer or answer.strip().lower().startswith("l"):
             raise KeyboardInterrupt
-        if answer.strip().lower().startswith("s"):
-            self._stop()
-
-    def _stop(self) -> None:
-        if self._stopped:
+        if self._stopped or not answer.strip().lower().startswith("s"):
             return
         self._stopped = True
         for job in self._jobs:
