@@ -114,6 +114,7 @@ def _fitting_kinds(
         kinds = [kind for kind in kinds if (snapshot.kinds[kind].cloud, snapshot.kinds[kind].region) == job.place]
     if not kinds:
         raise _nothing_usable(job, facts, unusable)
+
     measured = measured_for(spec, facts.earlier.get(spec.name, {}))
     if (split := _split(job, facts, kinds)) is not None:
         measured = {
@@ -125,10 +126,15 @@ def _fitting_kinds(
     speeds = speeds_of((machine for machine in snapshot.catalog.types if machine.name in names), measured)
     nu = np.zeros(len(snapshot.kinds))
     nu[kinds] = [speeds[snapshot.kinds[kind].type].nu for kind in kinds]
+
     most = _CHEAPEST_ROAMING if may_roam(spec) else _CHEAPEST
+    numbers = np.array(kinds)
+    per_work = lowest[numbers] / nu[numbers]
+    cheapest = numbers[np.argsort(per_work, kind="stable")[:most]]
+    fastest = numbers[np.lexsort((per_work, -nu[numbers]))[:_FASTEST]]
     named = _reservations(job, snapshot.at)
     reserved = (kind for kind in kinds if any(is_kind_of(each, snapshot.kinds[kind]) for each in named))
-    return speeds, nu, [*_worth_examining(np.array(kinds), nu, lowest, most), *reserved]
+    return speeds, nu, [*np.union1d(cheapest, fastest).tolist(), *reserved]
 
 
 def _split(job: Job, facts: PlanningFacts, kinds: Sequence[int]) -> dict[str, TypeSpeed] | None:
@@ -175,14 +181,6 @@ def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlEr
     )
 
 
-def _worth_examining(kinds: Ints, nu: Floats, lowest: Ints, most: int) -> list[int]:
-    per_work = lowest[kinds] / nu[kinds]
-    cheapest = kinds[np.argsort(per_work, kind="stable")[:most]]
-    fastest = kinds[np.lexsort((per_work, -nu[kinds]))[:_FASTEST]]
-    numbers: list[int] = np.union1d(cheapest, fastest).tolist()
-    return numbers
-
-
 def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: Floats, columns: KindColumns) -> Demand:
     """A job's demand for the columns, with everything that later steps read of the job."""
     spec, limits, at = job.spec, job.spec.resources.machines, facts.snapshot.at
@@ -190,11 +188,21 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
     runs = np.flatnonzero(nu > 0)
     cheapest = runs[np.argmin(columns.usd_per_hour[runs] / nu[runs])]
     gang, named = isinstance(spec.program, Command), _reservations(job, at)
+
     # A gang is in one reservation.
     together = max if gang else sum
     held = [[each.machines for each in named if is_kind_of(each, kind)] for kind in columns.kinds if named]
     left = inf if job.deadline is None else (job.deadline - at - facts.overheads.startup) / HOUR
-    in_units = all(rate.in_units for rate in rates.values())
+
+    in_units, unit = all(rate.in_units for rate in rates.values()), "vCPU-hour"
+    if in_units and isinstance(spec.program, Command):
+        unit = ANY_UNIT if spec.program.parallel is None else "update"
+    elif in_units:
+        unit = CLOCK
+    times = _ON_CLOUD
+    if spec.is_local:
+        second = spec.local.speed * SECOND
+        times = LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
     kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
     return Demand(
@@ -217,9 +225,9 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         saved_gb=None if kept is None or kept.size is None else kept.size / GB,
         reservations=named,
         reserved=tuple(together([0, *machines]) for machines in held),
-        times=launch_times(spec),
+        times=times,
         least_startup=least_startup(spec),
-        unit=_unit(spec) if in_units else "vCPU-hour",
+        unit=unit,
         rates=rates,
     )
 
@@ -248,14 +256,6 @@ def save_time(job: Job) -> int | None:
     return None if job.save_seconds is None else round(job.save_seconds * SECOND * market_speed(job.spec))
 
 
-def launch_times(spec: JobSpec) -> LaunchTimes:
-    """How long a launch takes around its work, on the market's clock."""
-    if not spec.is_local:
-        return _ON_CLOUD
-    second = spec.local.speed * SECOND
-    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
-
-
 def least_startup(spec: JobSpec) -> int:
     """The least time until a machine works: a process of this computer starts no faster because the market's clock is
     fast."""
@@ -263,13 +263,6 @@ def least_startup(spec: JobSpec) -> int:
         return 0
     split = isinstance(spec.program, Training) and spec.program.parallel is not None
     return round((_LOCAL_SPLIT_STARTUP if split else _LOCAL_STARTUP) * spec.local.speed * SECOND)
-
-
-def _unit(spec: JobSpec) -> str:
-    """The unit of the job's work, where the throughputs of its machines are known."""
-    if isinstance(spec.program, Training):
-        return CLOCK
-    return ANY_UNIT if spec.program.parallel is None else "update"
 
 
 def may_roam(spec: JobSpec) -> bool:
@@ -303,22 +296,18 @@ def speeds_of(types: Iterable[InstanceType], known: Mapping[str, TypeSpeed]) -> 
     """
     machines = {machine.name: machine for machine in types}
     per_vcpu = {name: known[name].nu / machine.steady_vcpus for name, machine in machines.items() if name in known}
-    return {name: _speed_of(machine, known.get(name), per_vcpu) for name, machine in machines.items()}
-
-
-def _speed_of(machine: InstanceType, known: TypeSpeed | None, per_vcpu: Mapping[str, float]) -> TypeSpeed:
-    if known is not None:
-        return known
-    if not per_vcpu:
-        return TypeSpeed(machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False)
-    family = [name for name in per_vcpu if family_of(name) == family_of(machine.name)]
-    siblings = family or list(per_vcpu)
-    source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
-    return TypeSpeed(
-        median(per_vcpu[name] for name in siblings) * machine.steady_vcpus,
-        f"scaled by vCPUs from {source}",
-        spread=VCPU_SPREAD,
-    )
+    speeds = {}
+    for name, machine in machines.items():
+        if name in known:
+            speeds[name] = known[name]
+        elif not per_vcpu:
+            speeds[name] = TypeSpeed(machine.steady_vcpus, "vCPU count, as no throughput is known", in_units=False)
+        else:
+            siblings = [other for other in per_vcpu if family_of(other) == family_of(name)] or list(per_vcpu)
+            source = siblings[0] if len(siblings) == 1 else f"{len(siblings)} types"
+            nu = median(per_vcpu[other] for other in siblings) * machine.steady_vcpus
+            speeds[name] = TypeSpeed(nu, f"scaled by vCPUs from {source}", spread=VCPU_SPREAD)
+    return speeds
 
 
 def _hours(number: float) -> str:
@@ -349,9 +338,14 @@ def length_of(spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFI
 
 
 def columns_of(wanted: Sequence[int], facts: PlanningFacts, usable: Bools) -> KindColumns:
-    """The columns of some kinds of the snapshot."""
+    """The columns of some kinds of the snapshot, each with the rows of its cheapest markets."""
     snapshot = facts.snapshot
-    rows = _cheapest_markets(facts, wanted, usable)
+    rows: dict[int, tuple[int, ...]] = dict.fromkeys(wanted, ())
+    sold = np.flatnonzero(np.isin(snapshot.kind, wanted) & usable)
+    for row in sold[np.argsort(snapshot.price[sold], kind="stable")].tolist():
+        kind = int(snapshot.kind[row])
+        rows[kind] = (*rows[kind], row)[:_MARKETS_OF_KIND]
+
     price, useful = np.array([_effective_price(facts, kind, rows[kind]) for kind in wanted]).T
     kinds = tuple(snapshot.kinds[kind] for kind in wanted)
     groups = tuple(quota_groups(kinds, [snapshot.machine[kind] for kind in wanted], facts.quotas))
@@ -363,17 +357,6 @@ def useful_share(history: PriceSeries, hazard: Hazard | None, on_demand: int, ov
     per_hour = HOUR / max(mean_time_to_failure(history, on_demand), 1.0)
     per_hour += 0.0 if hazard is None else hazard.rate[0]
     return EvictionLoss(per_hour, startup_hours=overheads.startup / HOUR).useful_share
-
-
-def _cheapest_markets(facts: PlanningFacts, kinds: Sequence[int], usable: Bools) -> dict[int, tuple[int, ...]]:
-    """The rows of each kind's cheapest markets."""
-    snapshot = facts.snapshot
-    rows = np.flatnonzero(np.isin(snapshot.kind, kinds) & usable)
-    cheapest: dict[int, tuple[int, ...]] = dict.fromkeys(kinds, ())
-    for row in rows[np.argsort(snapshot.price[rows], kind="stable")].tolist():
-        kind = int(snapshot.kind[row])
-        cheapest[kind] = (*cheapest[kind], row)[:_MARKETS_OF_KIND]
-    return cheapest
 
 
 def _effective_price(facts: PlanningFacts, kind: int, rows: Sequence[int]) -> tuple[float, float]:

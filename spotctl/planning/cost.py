@@ -8,12 +8,11 @@ from dataclasses import replace
 from math import ceil, inf, isfinite, log1p
 
 import numpy as np
-from scipy.special import betaincinv
 
 from bidbrain.billing import End, Life, expected_seconds, rule_of_cloud, usd
 from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, cumulative_hazard, evaluate
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
-from bidbrain.eviction.estimate import Estimate, together
+from bidbrain.eviction.estimate import Estimate, share_estimate, together
 from bidbrain.forecast.values import KnownPast
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
@@ -31,7 +30,6 @@ from spotctl.planning.values import (
     AllocatedJob,
     CheckpointInterval,
     Choice,
-    Demand,
     FirstDecision,
     Fleet,
     JobEstimate,
@@ -60,9 +58,26 @@ def estimate_cost(
     """The cost if the job keeps what it begins with; raises NotInTime if the machines make no progress."""
     work = allocated.demand.work
     amount = None if work.timed else allocated.demand.amount
-    rented = [_choice(fleet, rent) for rent in first.rents]
+    rented = []
+    for rent in first.rents:
+        history, price = fleet.market_history, fleet.prices[rent.offer.market]
+        hazard = None if rent.bid is None else history.hazards[rent.offer.market]
+        paid = rent.offer.on_demand if rent.bid is None else price
+        evidence = "price" if hazard is None else hazard.kind
+        rented.append(Choice(rent, paid, beta_of(history, rent, price), evidence=evidence))
+
     expected = estimate(rented, fleet, first.interval, amount, work.longest)
-    _check_length(expected, allocated.demand, first)
+    if not isfinite(expected.hours):
+        raise NotInTime(
+            f"{allocated.demand.name}: {first.strategy.name} would rent {first.rents[0].offer.market}, where machines"
+            " are evicted too often to make progress; choose another strategy or other types"
+        )
+    if expected.hours * HOUR > LONGEST_RUN and not work.assumed:
+        raise NotInTime(
+            f"{allocated.demand.name}: would take {expected.hours / 24:,.0f} days, but plans cover at most"
+            f" {LONGEST_RUN // DAY}; check the job's length and throughputs, or allow more or faster machines"
+        )
+
     choice = tuple(
         replace(chosen, usd_per_work=usd_per_work(share))
         for chosen, share in zip(rented, expected.first.shares, strict=False)
@@ -74,28 +89,6 @@ def estimate_cost(
     rents = [*(chosen.rent for chosen in choice), fleet.reliable, on_demand.rent]
     listed = [rent for rent in rents if rent is not None and not rent.offer.market.reservation]
     return PlanCost(choice, expected, fallback, on_demand, price_dates(listed, snapshot))
-
-
-def _choice(fleet: Fleet, rent: Rent) -> Choice:
-    """An allocation at its expected price and eviction probability."""
-    history, price = fleet.market_history, fleet.prices[rent.offer.market]
-    beta = beta_of(history, rent, price)
-    hazard = None if rent.bid is None else history.hazards[rent.offer.market]
-    paid = rent.offer.on_demand if rent.bid is None else price
-    return Choice(rent, paid, beta, evidence="price" if hazard is None else hazard.kind)
-
-
-def _check_length(expected: JobEstimate, demand: Demand, first: FirstDecision) -> None:
-    if not isfinite(expected.hours):
-        raise NotInTime(
-            f"{demand.name}: {first.strategy.name} would rent {first.rents[0].offer.market}, where machines are"
-            " evicted too often to make progress; choose another strategy or other types"
-        )
-    if expected.hours * HOUR > LONGEST_RUN and not demand.work.assumed:
-        raise NotInTime(
-            f"{demand.name}: would take {expected.hours / 24:,.0f} days, but plans cover at most"
-            f" {LONGEST_RUN // DAY}; check the job's length and throughputs, or allow more or faster machines"
-        )
 
 
 def _on_demand(
@@ -142,7 +135,12 @@ def _cheapest_on_demand(
         amount, longest, within = expected.first.work + (RATE_HOURS - 1) * expected.later.work, inf, RATE_HOURS
     within -= fleet.overheads.startup / HOUR
     own = best = _on_demand(allocated, fleet, rent, amount, longest)
-    for offer in sorted(_offers(allocated, snapshot, columns), key=lambda offer: offer.on_demand / offer.nu):
+    offers = [
+        Offer(snapshot.markets[rows[0]], float(nu), snapshot.list_price(number))
+        for nu, number, rows in zip(allocated.demand.nu, columns.numbers, columns.rows, strict=True)
+        if nu > 0 and rows
+    ]
+    for offer in sorted(offers, key=lambda offer: offer.on_demand / offer.nu):
         usd_per_unit = offer.on_demand / offer.nu
         if amount is not None and usd_per_unit * _lasting(allocated, amount) / HOUR / NANOS_PER_DOLLAR >= best.usd:
             break
@@ -156,13 +154,6 @@ def _cheapest_on_demand(
         return best
     times = allocated.demand.times
     return replace(best, usd=best.usd / (RATE_HOURS + (times.order + times.ending) / HOUR), hours=1.0)
-
-
-def _offers(allocated: AllocatedJob, snapshot: MarketSnapshot, columns: KindColumns) -> Iterator[Offer]:
-    """An offer of each kind that the job may use."""
-    for j, (number, rows) in enumerate(zip(columns.numbers, columns.rows, strict=True)):
-        if allocated.demand.nu[j] > 0 and rows:
-            yield Offer(snapshot.markets[rows[0]], float(allocated.demand.nu[j]), snapshot.list_price(number))
 
 
 def _counts(
@@ -203,9 +194,13 @@ def beta_of(market_history: KnownPast, rent: Rent, price: int) -> Estimate:
     if rent.bid is None:
         return _UNTIL_THE_END if rent.offer.market.reservation else NEVER_EVICTED
     history = market_history.histories[rent.offer.market]
-    return together(
-        _share(crossing_of(history, rent.bid - price), history), market_history.hazards[rent.offer.market], HOUR
-    )
+    crossing = crossing_of(history, rent.bid - price)
+    days = (history.last - history.first) / DAY
+    basis = f"in the last {days:.0f} days the price never rose above this bid"
+    if crossing.share:
+        basis = f"in the last {days:.0f} days the price rose above such a bid in {crossing.share:.2%} of all hours"
+    by_price = share_estimate(crossing.share, crossing.windows, crossing, basis)
+    return together(by_price, market_history.hazards[rent.offer.market], HOUR)
 
 
 def crossing_of(history: PriceSeries, distance: int) -> Crossing:
@@ -213,31 +208,10 @@ def crossing_of(history: PriceSeries, distance: int) -> Crossing:
     return CrossingHistory(history, HOUR).at_delta(max(distance, 0))
 
 
-def _share(crossing: Crossing, history: PriceSeries) -> Estimate:
-    """A share of start times with Jeffreys' interval for the number of non-overlapping windows."""
-    hits, misses = crossing.share * crossing.windows, (1 - crossing.share) * crossing.windows
-    low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
-    high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
-    median = None if crossing.median_time is None else crossing.median_time / SECOND
-    days = (history.last - history.first) / DAY
-    basis = f"in the last {days:.0f} days the price never rose above this bid"
-    if crossing.share:
-        basis = f"in the last {days:.0f} days the price rose above such a bid in {crossing.share:.2%} of all hours"
-    return Estimate(
-        crossing.share, min(low, crossing.share), max(high, crossing.share), median, crossing.windows, basis
-    )
-
-
 def first_hour(parts: Sequence[Choice], fleet: Fleet, kept: CheckpointInterval | None = None) -> CostPerWork:
     """Cost and work of the first hour of a job that keeps checkpoints at an interval, or none."""
     new = [_new(part, fleet) for part in parts]
     return evaluate([*new, *_reliable(fleet)], _application(fleet, kept))
-
-
-def later_hour(parts: Sequence[Choice], fleet: Fleet, kept: CheckpointInterval | None = None) -> CostPerWork:
-    """Cost and work of any later hour, with evicted machines replaced."""
-    held = [_replaced(part, fleet) for part in parts]
-    return evaluate([*held, *_reliable(fleet)], _application(fleet, kept))
 
 
 def _application(fleet: Fleet, kept: CheckpointInterval | None) -> Application:
@@ -314,22 +288,21 @@ def estimate(
     longest_hours: float = inf,
 ) -> JobEstimate:
     """The estimate if the footprint is kept until some work (None for a job of fixed duration) is done."""
-    first, later = first_hour(parts, fleet, kept), later_hour(parts, fleet, kept)
-    hours = _hours(first.work, later.work, fleet.within_the_hour.startup / HOUR, amount, longest_hours)
+    first = first_hour(parts, fleet, kept)
+    held = [_replaced(part, fleet) for part in parts]
+    later = evaluate([*held, *_reliable(fleet)], _application(fleet, kept))
+
+    startup = fleet.within_the_hour.startup / HOUR
+    hours = longest = startup + longest_hours
+    if amount is not None and amount <= first.work:
+        hours = min(startup + (1 - startup) * amount / first.work, longest)
+    elif amount is not None and later.work > 0:
+        hours = min(1 + (amount - first.work) / later.work, longest)
     terms = tuple(
         early.cost_usd * hours if hours <= 1 else early.cost_usd + late.cost_usd * (hours - 1)
         for early, late in zip(first.shares, later.shares, strict=True)
     )
     return JobEstimate(hours, terms, first, later)
-
-
-def _hours(first: float, later: float, startup: float, amount: float | None, longest_hours: float) -> float:
-    longest = startup + longest_hours
-    if amount is None:
-        return longest
-    if amount <= first:
-        return min(startup + (1 - startup) * amount / first, longest)
-    return min(1 + (amount - first) / later, longest) if later > 0 else longest
 
 
 def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
@@ -373,13 +346,13 @@ def price_dates(rents: Iterable[Rent], snapshot: MarketSnapshot) -> tuple[PriceD
     bids: dict[Market, bool] = {}
     for rent in rents:
         bids[rent.offer.market] = bids.get(rent.offer.market, False) or rent.bid is not None
-    return tuple(date for market, bid in bids.items() for date in _of_market(market, bid, snapshot))
-
-
-def _of_market(market: Market, bid: bool, snapshot: MarketSnapshot) -> Iterator[PriceDate]:
-    if bid:
-        row = snapshot.markets.index(market)
-        seen = snapshot.at - int(snapshot.age[row])
-        yield PriceDate(market, True, int(snapshot.price[row]), seen, SYNTHETIC if market.is_synthetic else STORED)
-    listed = snapshot.catalog.on_demand(market, snapshot.at)
-    yield PriceDate(market, False, listed.price, listed.as_of, listed.source)
+    dates = []
+    for market, is_spot in bids.items():
+        if is_spot:
+            row = snapshot.markets.index(market)
+            seen = snapshot.at - int(snapshot.age[row])
+            source = SYNTHETIC if market.is_synthetic else STORED
+            dates.append(PriceDate(market, True, int(snapshot.price[row]), seen, source))
+        listed = snapshot.catalog.on_demand(market, snapshot.at)
+        dates.append(PriceDate(market, False, listed.price, listed.as_of, listed.source))
+    return tuple(dates)

@@ -8,12 +8,11 @@ import numpy as np
 
 from bidbrain.billing import rule_of_cloud
 from bidbrain.decision.decider import Decider
-from bidbrain.decision.mixture_solver import Schedule
 from bidbrain.decision.mixture_strategy import Mixed, Mixing, TypeQuota
 from bidbrain.decision.roaming import Roaming, known_before, regions_of
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.replay.pace import MAX_STARTS, PastJobs
-from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Offer, Rent, Situation, Strategy
+from bidbrain.strategies.base import REQUEST_VCPUS, Decision, Offer, Rent, Situation
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import StrategyInputs
@@ -66,11 +65,15 @@ def build_decider(
     named = allocated.strategy or strategy_for(spec, fleet.baseline.offer.market.cloud, roams=roams)
     # Where `regions` decides, this strategy only serves the deadline's safety net.
     made = set_up("on-demand" if roams else named.name, inputs)
-    strategy, deadline, roaming = made.strategy, _last_moment(allocated), None
+    strategy, deadline, roaming = made.strategy, None, None
+    if allocated.job.deadline is not None and not allocated.demand.work.assumed:
+        # A launch takes time around its work.
+        deadline = allocated.job.deadline - allocated.demand.times.order - allocated.demand.times.ending
     if made.note:
         named = replace(named, reason=f"{named.reason}; {made.note}")
     if option.schedule is not None:
         strategy = Mixed(strategy, _mixing(allocated, option, fleet, columns))
+
     if roams:
         history, saved = fleet.market_history, allocated.demand.saved_gb
         roaming = roaming_of(fleet.offers, history.histories, history.hazards, history.now, catalog.lists, saved)
@@ -105,7 +108,11 @@ def first_decision(
     """
     situation = _situation(allocated, fleet, decider, now)
     decision = _decision(allocated, decider, situation)
-    types, mixture = _mixture(decider.strategy, situation)
+
+    types, mixture = list[str](), None
+    if isinstance(decider.strategy, Mixed):
+        types, mixture = decider.strategy.schedule(situation)
+
     lives = (mean_life(fleet.market_history, rent, fleet.prices[rent.offer.market]) for rent in _rents(decision))
     interval = checkpoints_of(allocated.job.spec.program, allocated.demand.save_time, lives)
     checkpoints = interval if allocated.demand.saves else None
@@ -115,7 +122,7 @@ def first_decision(
             decision = _decision(allocated, decider, situation)
     outlooks = decider.outlooks(situation)
     rents = _rents(decision)
-    first = FirstDecision(strategy, decision.reason, rents, interval, checkpoints, mixture, types, outlooks)
+    first = FirstDecision(strategy, decision.reason, rents, interval, checkpoints, mixture, tuple(types), outlooks)
     return decider, first
 
 
@@ -139,13 +146,6 @@ def _mixing(allocated: AllocatedJob, option: MachineMix, fleet: Fleet, columns: 
             for group, part in zip(columns.quotas, allocated.share.amounts, strict=True)
         ),
     )
-
-
-def _last_moment(allocated: AllocatedJob) -> int | None:
-    """The deadline, less the time that a launch takes around its work; None if the job has none, or no known length."""
-    if allocated.demand.work.assumed or allocated.job.deadline is None:
-        return None
-    return allocated.job.deadline - allocated.demand.times.order - allocated.demand.times.ending
 
 
 def _worth(fleet: Fleet) -> DeadlineStrategy | None:
@@ -216,14 +216,6 @@ def _rents(decision: Decision) -> tuple[Rent, ...]:
         if isinstance(rent, Rent):
             machines[rent.offer, rent.bid] = machines.get((rent.offer, rent.bid), 0) + rent.machines
     return tuple(Rent(offer, count, bid) for (offer, bid), count in machines.items())
-
-
-def _mixture(strategy: Strategy, situation: Situation) -> tuple[tuple[str, ...], Schedule | None]:
-    """The types and the mixture that the strategy begins with; None if the strategy itself chooses among kinds."""
-    if not isinstance(strategy, Mixed):
-        return (), None
-    types, schedule = strategy.schedule(situation)
-    return tuple(types), schedule
 
 
 def roaming_of(

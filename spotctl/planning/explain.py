@@ -8,7 +8,6 @@ from math import floor, isfinite
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import DEADLINE
-from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time, format_usd
 from spotctl.files.job.programs import Checkpoint, Command, Training
 from spotctl.files.job.reservations import Reservation
@@ -66,14 +65,11 @@ def unused(
         elif each.per_work > elsewhere:
             price, other = format_usd(named.price), format_usd(round(elsewhere * each.offer.nu))
             yield named, f"costs ${price} an hour, and as much work costs ${other} elsewhere"
+        elif each.whole:
+            why = "ends before the job is done, and the command has no checkpoint with which it could go on elsewhere"
+            yield named, why
         else:
-            yield named, _no_room(each)
-
-
-def _no_room(each: ReservedOffer) -> str:
-    if each.whole:
-        return "ends before the job is done, and the command has no checkpoint with which it could go on elsewhere"
-    return "its end, the deadline or the budget leave no room for it"
+            yield named, "its end, the deadline or the budget leave no room for it"
 
 
 def rejections(
@@ -86,6 +82,12 @@ def rejections(
 ) -> tuple[RejectedMarket, ...]:
     """The closest first: markets that the strategy considered, unusable ones, and those outside Gavel's allocation."""
     taken = {chosen.rent.offer.market for chosen in choice}
+    elsewhere = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
+    reserved = [
+        RejectedMarket(named.market, why)
+        for named, why in unused(allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, snapshot.at)
+        if named.market not in taken
+    ]
     others = (offer for offer in fleet.offers if offer.market not in taken)
     weighed = [_weighed(offer, fleet, interval, choice) for offer in others]
     weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
@@ -94,7 +96,7 @@ def rejections(
         for row in allocated.demand.unusable[:_MAX_LISTED]
     )
     return (
-        *_reserved(allocated, fleet, taken, snapshot.at),
+        *reserved,
         *weighed,
         *unusable,
         *islice(_left_out(allocated, fleet, snapshot, columns), _MAX_LISTED),
@@ -112,14 +114,6 @@ def unnamed_markets(plan: JobPlan) -> int:
     return max(plan.demand.fitting - named, 0)
 
 
-def _reserved(allocated: AllocatedJob, fleet: Fleet, taken: set[Market], at: int) -> Iterator[RejectedMarket]:
-    """The reservations of the job file that the plan does not begin with."""
-    elsewhere = min(fleet.prices[offer.market] / offer.nu for offer in fleet.offers)
-    for named, why in unused(allocated, fleet.reserved, fleet.offers[0].nu, elsewhere, at):
-        if named.market not in taken:
-            yield RejectedMarket(named.market, why)
-
-
 def _weighed(
     offer: Offer, fleet: Fleet, interval: CheckpointInterval | None, choice: Sequence[Choice]
 ) -> RejectedMarket:
@@ -128,32 +122,23 @@ def _weighed(
         return RejectedMarket(
             offer.market, f"costs ${format_usd(price)} an hour, more than ${format_usd(offer.on_demand)} on demand"
         )
-    limits = fleet.limits
+    limits, chosen = fleet.limits, choice[0]
     machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
-    rent = Rent(offer, machines, _bid_alike(offer, price, choice[0]))
+    # A bid as far above the price as the chosen one, or the on-demand price if that was the bid.
+    bid = offer.on_demand
+    if chosen.rent.bid not in (None, chosen.rent.offer.on_demand):
+        bid = price + chosen.rent.bid - chosen.price
+    rent = Rent(offer, machines, bid)
     instead = Choice(rent, price, beta_of(fleet.market_history, rent, price))
     instead = replace(instead, usd_per_work=usd_per_work(first_hour([instead], fleet, interval).shares[0]))
-    dearest = _dearest(choice)
+    dearest = max(chosen.usd_per_work for chosen in choice)
     relative = instead.usd_per_work / dearest if dearest and isfinite(instead.usd_per_work) else None
-    return RejectedMarket(offer.market, _compared(instead, choice), instead, relative)
+    return RejectedMarket(offer.market, _compared(instead, dearest), instead, relative)
 
 
-def _bid_alike(offer: Offer, price: int, chosen: Choice) -> int:
-    """A bid as far above the price as the chosen one, or the on-demand price if that was the bid."""
-    bid = chosen.rent.bid
-    if bid is None or bid == chosen.rent.offer.on_demand:
-        return offer.on_demand
-    return price + bid - chosen.price
-
-
-def _dearest(choice: Sequence[Choice]) -> float:
-    return max(chosen.usd_per_work for chosen in choice)
-
-
-def _compared(instead: Choice, choice: Sequence[Choice]) -> str:
+def _compared(instead: Choice, dearest: float) -> str:
     if not isfinite(instead.usd_per_work):
         return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
-    dearest = _dearest(choice)
     if not dearest:
         return f"costs ${instead.usd_per_work:.4g} per unit of work, and the plan's machines are paid for already"
     more = instead.usd_per_work / dearest - 1
@@ -230,20 +215,19 @@ def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
         return []
     # If the user does not say, an hour of the job's time is worth what an hour of the job costs.
     worth = spec.value_of_time or round(usd / hours * NANOS_PER_DOLLAR)
-    values = [_two_digits(worth * factor) for factor in _FACTORS]
-    others = [plan_of(replace(spec, value_of_time=value)) for value in values]
-    return [other for other in others if other is not None and _is_other_pace(*change_of_pace(plan, other))]
+    others = []
+    for factor in _FACTORS:
+        two_digits = float(f"{worth * factor:.1e}")
+        other = plan_of(replace(spec, value_of_time=round(two_digits)))
+        if other is None:
+            continue
+        dearer, slower = change_of_pace(plan, other)
+        if dearer * slower < 0 and max(-dearer, -slower) > _MATTERS:
+            others.append(other)
+    return others
 
 
 def change_of_pace(plan: JobPlan, other: JobPlan) -> tuple[float, float]:
     """By which shares another plan of the same job changes the expected cost and time."""
     before, after = forecast_of(plan), forecast_of(other)
     return after.usd.median / before.usd.median - 1, after.hours.median / before.hours.median - 1
-
-
-def _is_other_pace(usd: float, hours: float) -> bool:
-    return usd * hours < 0 and max(-usd, -hours) > _MATTERS
-
-
-def _two_digits(nanos: float) -> int:
-    return round(float(f"{nanos:.1e}"))

@@ -194,17 +194,16 @@ def _speeds(runs: Sequence[Observed], vcpus: Mapping[str, float], scaling: float
     solution = np.linalg.solve(seen.T @ seen + precision, right)
     # A type that was hardly used may come out at 0 or below; then the prior is used.
     solution = np.where(solution > 0, solution, expected)
-    ends = {name: [run.wall_ended for run in used if _hours(run, name, size, scaling)] for name in names}
-    return size, {
-        name: _speed(name, float(per_hour), ends[name], scaling) for name, per_hour in zip(names, solution, strict=True)
-    }
 
-
-def _speed(name: str, per_hour: float, ends: Sequence[int], scaling: float) -> TypeSpeed:
-    """The speed of a type in the runs that ended at some moments, with the spread of one run and of their mean."""
-    newest = to_datetime(max(ends)).date().isoformat()
-    source = f"throughput of {name}: {per_hour:.4g} clocks/h from {counted(len(ends), 'run')}, last {newest}"
-    return TypeSpeed(per_hour, source, spread=RUN_SPREAD * sqrt(1 + 1 / len(ends)), scaling=scaling)
+    speeds = {}
+    for name, per_hour in zip(names, solution.tolist(), strict=True):
+        ends = [run.wall_ended for run in used if _hours(run, name, size, scaling)]
+        newest = to_datetime(max(ends)).date().isoformat()
+        source = f"throughput of {name}: {per_hour:.4g} clocks/h from {counted(len(ends), 'run')}, last {newest}"
+        # The spread of one run, and of the mean of these.
+        spread = RUN_SPREAD * sqrt(1 + 1 / len(ends))
+        speeds[name] = TypeSpeed(per_hour, source, spread=spread, scaling=scaling)
+    return size, speeds
 
 
 def _hours(run: Observed, name: str, size: float, scaling: float) -> float:
@@ -274,7 +273,12 @@ def job_of(
     """
     place = place or place_of(spec, at)
     saving = None if learned is None else learned.save_seconds
-    measured = None if hours else hours_of(spec, learned)
+    stop = spec.program.stop if isinstance(spec.program, Training) else None
+    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
+    # Clocks, updates or a time say when the job ends.
+    states_its_end = stop is not None and (stop.clocks is not None or stop.span is not None)
+    states_its_end = states_its_end or (parallel is not None and parallel.updates is not None)
+    measured = None if hours or learned is None or states_its_end else learned.hours
     if measured is None:
         return Job(spec, deadline, hours, place, profiles=profiles, save_seconds=saving)
     instead = "" if spec.hours is None else f", instead of {spec.hours / HOUR:g} in the job file"
@@ -285,15 +289,6 @@ def place_of(spec: JobSpec, at: int) -> tuple[str, str] | None:
     """The cloud and region that a job's reservations keep it in, because all its machines are in one."""
     markets = (named.market for named in spec.resources.reservations if named.leave > at)
     return next(((market.cloud, market.region) for market in markets), None)
-
-
-def hours_of(spec: JobSpec, learned: Learned | None) -> float | None:
-    """How long all machines of a job are busy, if neither clocks nor minutes say when it ends."""
-    stop = spec.program.stop if isinstance(spec.program, Training) else None
-    parallel = spec.program.parallel if isinstance(spec.program, Command) else None
-    counted = stop is not None and (stop.clocks is not None or stop.span is not None)
-    counted = counted or (parallel is not None and parallel.updates is not None)
-    return None if learned is None or counted else learned.hours
 
 
 def arranged_facts(
@@ -312,29 +307,28 @@ def arranged_facts(
     # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
     others = [span for span in availability if not span.source.endswith(tuple(map(run_of_job, learned)))]
     evictions = chain.from_iterable(estimates.evidence for estimates in learned.values())
+
     overheads = OVERHEADS
     if learned:
         best = max(learned.values(), key=lambda estimates: estimates.runs)
         overheads = replace(OVERHEADS, startup=best.startup, eviction=best.eviction)
+
+    measured: dict[str, dict[str, TypeSpeed]] = {}
+    for name, estimates in learned.items():
+        machines = most_machines(specs[name]) or estimates.size
+        measured[name] = {
+            each: replace(speed, nu=estimates.per_hour(each, machines)) for each, speed in estimates.speeds.items()
+        }
     return PlanningFacts(
         tuple(jobs),
         snapshot,
         hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))),
         known_spells(availability, at),
-        {name: measured_speeds(specs[name], estimates) for name, estimates in learned.items()},
+        measured,
         quotas=spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else (),
         on_demand_quotas=tuple(quota for quota in quotas if not quota.spot),
         overheads=overheads,
     )
-
-
-def measured_speeds(spec: JobSpec, learned: Learned) -> dict[str, TypeSpeed]:
-    """The throughputs of a job that its earlier runs measured, by type."""
-    machines = most_machines(spec)
-    return {
-        name: replace(speed, nu=learned.per_hour(name, machines or learned.size))
-        for name, speed in learned.speeds.items()
-    }
 
 
 def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[Evidence] = ()) -> HazardOf:

@@ -2,12 +2,13 @@
 if the job begins with one of them. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 
-from bidbrain.arrays import Floats, Ints
+from bidbrain.arrays import Floats
 from bidbrain.billing import rule_of_cloud
 from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.mixture_solver import MixtureTerms, Schedule, frontier
@@ -77,7 +78,16 @@ def rentable_fleet(
 
 def best_mixes(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> list[MachineMix]:
     """The mixes for a job, best first: those first whose `home` is reserved for it and costs no more."""
-    standing = reliable_usd(allocated, facts, columns) + (allocated.demand.value_of_time_usd or 0.0)
+    spec, demand = allocated.job.spec, allocated.demand
+    # The cost of the reliable machines per hour in the region of each kind.
+    reliable: dict[tuple[str, str], float] = {}
+    for j, kind in enumerate(columns.kinds):
+        place = (kind.cloud, kind.region)
+        if demand.nu[j] > 0 and place not in reliable:
+            reliable[place] = usd_per_hour(reliable_machines(spec, demand.rates, j, facts.snapshot, columns))
+    by_kind = np.array([reliable.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
+    standing = by_kind + (demand.value_of_time_usd or 0.0)
+
     options = machine_mixes(allocated.demand, allocated.share, columns, standing, facts.overheads)
     reserved = reserved_offers(allocated, 0.0)
     if not reserved or not options:
@@ -95,13 +105,25 @@ def machine_mixes(
 ) -> list[MachineMix]:
     """The machines that a job could be planned on, best first; the last option is the cheapest kind that is fast
     enough. `standing_usd` are the dollars that an hour costs with each kind besides its machines."""
-    caps = np.array(share.caps)
+    caps, usd_per_work = np.array(share.caps), share.usd_per_work
+    speeds = job.nu * caps
+    in_time = [
+        j
+        for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist()
+        if not job.hurries or float(speeds[j]) * job.hours_left >= job.amount
+    ]
     # Hours of work mean hours on the kind that they are counted in.
     in_hours = job.work.hours is not None and not job.work.assumed
-    alone = job.gang or in_hours
-    chosen = _single_kinds(job, share, caps) if alone else _mixtures(job, share, columns, standing_usd, overheads)
-    fallback = _cheapest_kind(job, share, caps)
-    return [*chosen, *(option for option in fallback if option.home not in {option.home for option in chosen})]
+    if job.gang or in_hours:
+        cheapest_first = job.aim is Aim.LEAST_COST
+        ranks = {j: (usd_per_work[j], -speeds[j]) if cheapest_first else (-speeds[j], usd_per_work[j]) for j in in_time}
+        return [MachineMix(j) for j in sorted(in_time, key=lambda j: ranks[j])]
+
+    chosen = _mixtures(job, share, columns, standing_usd, overheads)
+    cheapest = min(in_time, key=lambda j: usd_per_work[j], default=None)
+    if cheapest is None or cheapest in {option.home for option in chosen}:
+        return chosen
+    return [*chosen, MachineMix(cheapest)]
 
 
 def _mixtures(
@@ -110,25 +132,19 @@ def _mixtures(
     """The best mixture of each region, in the order of the job's aim."""
     ranked: list[tuple[tuple[float, ...], MachineMix]] = []
     own = [replace(group, most=limit) for group, limit in zip(columns.quotas, share.amounts, strict=True)]
+    work = inf if job.work.assumed or job.work.timed else job.amount
+    budget = inf if job.budget_usd is None else job.budget_usd
     lasting, usd_per_hour = replace(job, nu=job.nu * columns.useful), columns.usd_per_hour * columns.useful
     for place in places(columns.kinds):
         terms = mixture_terms(lasting, place, np.array(share.caps), own, usd_per_hour)
         mixing = Mixing(job.aim, job.least, job.most, {}, {}, overheads, float(standing_usd[place[0]]))
         terms = replace(terms, usd_per_hour=mixing.usd_per_hour, change_hours=mixing.change_hours)
-        schedule = _schedule(job, mixing, terms)
-        if schedule is None:
-            continue
-        ranked.append((_rank(job, schedule), _option(job, terms, schedule, own)))
+        # The schedule that a run would begin with. `hours_left` begins when the first machines have started.
+        hours_left = max(job.hours_left - mixing.margin / HOUR, 0.0)
+        schedule = mixing.schedule(terms, (0,) * len(terms.kinds), work, hours_left, budget)
+        if schedule is not None:
+            ranked.append((_rank(job, schedule), _option(job, terms, schedule, own)))
     return [option for _, option in sorted(ranked, key=lambda pair: pair[0])]
-
-
-def _schedule(job: Demand, mixing: Mixing, terms: MixtureTerms) -> Schedule | None:
-    """The schedule that a run would begin with."""
-    work = inf if job.work.assumed or job.work.timed else job.amount
-    # `hours_left` begins when the first machines have started.
-    hours_left = max(job.hours_left - mixing.margin / HOUR, 0.0)
-    nothing = (0,) * len(terms.kinds)
-    return mixing.schedule(terms, nothing, work, hours_left, inf if job.budget_usd is None else job.budget_usd)
 
 
 def _rank(job: Demand, schedule: Schedule) -> tuple[float, ...]:
@@ -152,23 +168,6 @@ def _option(job: Demand, terms: MixtureTerms, schedule: Schedule, groups: Sequen
     return MachineMix(home, (*sorted(used), *sorted(corners - used)), len(used), schedule)
 
 
-def _single_kinds(job: Demand, share: JobShare, caps: Ints) -> list[MachineMix]:
-    """The kinds that are fast enough by themselves, best first."""
-    possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
-    cheap, quick = share.usd_per_work, -job.nu * caps
-    order = (lambda j: (cheap[j], quick[j])) if job.aim is Aim.LEAST_COST else (lambda j: (quick[j], cheap[j]))
-    return [MachineMix(j) for j in sorted(possible, key=order)]
-
-
-def _cheapest_kind(job: Demand, share: JobShare, caps: Ints) -> list[MachineMix]:
-    possible = [j for j in np.flatnonzero((job.nu > 0) & (caps >= job.least)).tolist() if _in_time(job, j, caps)]
-    return [MachineMix(min(possible, key=lambda j: share.usd_per_work[j]))] if possible else []
-
-
-def _in_time(job: Demand, j: int, caps: Ints) -> bool:
-    return not job.hurries or float(caps[j] * job.nu[j]) * job.hours_left >= job.amount
-
-
 def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns) -> Fleet:
     """The fleet of a mixture, or of all kinds that are about as good as `home`, sized by what `home` machines do."""
     demand, spec, snapshot, home = allocated.demand, allocated.job.spec, facts.snapshot, option.home
@@ -181,6 +180,7 @@ def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, co
     market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
     reliable = reliable_machines(spec, demand.rates, home, snapshot, columns)
     quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
+
     limits = MachineLimits(
         spec.resources.machines.least,
         demand.most,
@@ -193,7 +193,11 @@ def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, co
     most_nu = _most_nu(allocated, option)
     work = HOUR * (demand.work.amount(most_nu) if demand.work.timed else demand.amount)
     baseline = _baseline(offers, most_nu, limits)
-    overheads = moving_overheads(facts.overheads, offers, demand.saved_gb) if demand.roams else facts.overheads
+    overheads = facts.overheads
+    if demand.roams and demand.saved_gb is not None and len(set(regions_of(offers))) > 1:
+        # The next start may be in another region than the checkpoint.
+        overheads = replace(overheads, startup=overheads.startup + transfer_time(demand.saved_gb))
+
     reserved = reserved_offers(allocated, float(demand.nu[home]))
     prices = {market: int(series.prices[-1]) for market, series in market_history.histories.items()}
     prices |= {each.offer.market: each.offer.on_demand for each in reserved}
@@ -254,17 +258,20 @@ def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineK
     All machines of a job are in one region because they communicate with each other; a job that roams may use another
     region later.
     """
-    others = (j for j in np.flatnonzero(job.nu > 0).tolist() if j != home)
-    reasons = ((j, _too_dear(job, share, home, j, kinds) or _unfit(job, share, home, j, kinds)) for j in others)
-    return {j: why for j, why in reasons if why}
-
-
-def _too_dear(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
-    usd, least, chosen, kind = float(share.usd_per_work[j]), float(share.usd_per_work[home]), kinds[home], kinds[j]
-    prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
-    if (kind.cloud, kind.region) != (chosen.cloud, chosen.region) and not job.roams:
-        return f"in another region: {prices}"
-    return f"too expensive: {prices}" if usd > _MAX_PRICE_RATIO * least else ""
+    reasons: dict[int, str] = {}
+    chosen, least = kinds[home], float(share.usd_per_work[home])
+    for j in np.flatnonzero(job.nu > 0).tolist():
+        if j == home:
+            continue
+        usd = float(share.usd_per_work[j])
+        prices = f"${usd:.4g} per unit of work, against ${least:.4g} for {chosen}"
+        if (kinds[j].cloud, kinds[j].region) != (chosen.cloud, chosen.region) and not job.roams:
+            reasons[j] = f"in another region: {prices}"
+        elif usd > _MAX_PRICE_RATIO * least:
+            reasons[j] = f"too expensive: {prices}"
+        elif why := _unfit(job, share, home, j, kinds):
+            reasons[j] = why
+    return reasons
 
 
 def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
@@ -284,18 +291,13 @@ def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[Mach
 
 def unpriced(kinds: Sequence[MachineKind], at: int, lists: ListPrices) -> dict[int, str]:
     """The kinds in regions for which no price of sending data is known."""
-    places = {(kind.cloud, kind.region) for kind in kinds}
-    known = {place for place in places if _is_priced(place, at, lists)}
+    known = set()
+    for place in {(kind.cloud, kind.region) for kind in kinds}:
+        with suppress(UnknownPrice):
+            egress(Location(*place), None, at, lists)
+            known.add(place)
     why = "the cost of sending a checkpoint from its region is unknown"
     return {j: why for j, kind in enumerate(kinds) if (kind.cloud, kind.region) not in known}
-
-
-def _is_priced(place: tuple[str, str], at: int, lists: ListPrices) -> bool:
-    try:
-        egress(Location(*place), None, at, lists)
-    except UnknownPrice:
-        return False
-    return True
 
 
 def _rows(demand: Demand, kinds: Sequence[int], used: int, snapshot: MarketSnapshot, columns: KindColumns) -> list[int]:
@@ -346,29 +348,10 @@ def _baseline(offers: Sequence[Offer], most_nu: float, limits: MachineLimits) ->
     return max(held, key=lambda pair: (pair[1], -pair[0].offer.on_demand))[0]
 
 
-def moving_overheads(overheads: Overheads, offers: Sequence[Offer], gigabytes: float | None) -> Overheads:
-    """The overheads of a job whose next start may be in another region than its checkpoint."""
-    if gigabytes is None or len(set(regions_of(offers))) == 1:
-        return overheads
-    return replace(overheads, startup=overheads.startup + transfer_time(gigabytes))
-
-
 def within_the_hour(overheads: Overheads) -> Overheads:
     """The overheads with at most half an hour for a start-up, and for a pause after an eviction: strategies compare
     machines by their next hour, in which machines with longer start-ups would be worthless."""
     return replace(overheads, startup=min(overheads.startup, _LIMIT), eviction=min(overheads.eviction, _LIMIT))
-
-
-def reliable_usd(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> Floats:
-    """The cost of the reliable machines per hour in the region of each kind."""
-    prices = {}
-    for j, kind in enumerate(columns.kinds):
-        place = (kind.cloud, kind.region)
-        if allocated.demand.nu[j] > 0 and place not in prices:
-            prices[place] = usd_per_hour(
-                reliable_machines(allocated.job.spec, allocated.demand.rates, j, facts.snapshot, columns)
-            )
-    return np.array([prices.get((kind.cloud, kind.region), 0.0) for kind in columns.kinds])
 
 
 def reliable_machines(

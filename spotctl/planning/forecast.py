@@ -68,6 +68,10 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     pays_for_speed = mixture is not None and plan.demand.aim is not Aim.LEAST_COST
     most_decisions = _DECISIONS if mixture is None else _MIXED
     rates, rented = plan.fleet.rates, [choice.rent.offer.market for choice in plan.cost.choice]
+
+    def move_usd(origin: Market, target: Market) -> float:
+        return 0.0 if roaming is None else roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
+
     return ForecastJob(
         decider=deciders(plan, plan.at),
         offers=decider.offers,
@@ -87,7 +91,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         scaling=next((rate.scaling for rate in rates.values() if rate.scaling), 0.0),
         speed_spread=max((rates[market.instance_type].spread for market in rented), default=0.0),
         saved_gb=plan.demand.saved_gb,
-        moving=_move_usd(plan),
+        moving=move_usd,
         most_decisions=most_decisions if roaming is None else _ROAMING,
         most_nodes=decider.limits.most if decider.limits.together else 0,
     )
@@ -112,16 +116,6 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
         return replace(rarely.later(start - at), strategy=RareLooks(decider.strategy, pause))
 
     return later
-
-
-def _move_usd(plan: JobPlan) -> Callable[[Market, Market], float]:
-    """The cost of a move of the job's checkpoint; 0 if the size of the checkpoint is not declared."""
-    roaming, gigabytes = plan.decider.roaming, plan.demand.saved_gb or 0.0
-
-    def usd(origin: Market, target: Market) -> float:
-        return 0.0 if roaming is None else roaming.move_usd(origin, target, gigabytes)
-
-    return usd
 
 
 def _longest(plan: JobPlan) -> int:
@@ -171,8 +165,14 @@ def best_of_both(allocated: AllocatedJob, plan_of: Callable[[AllocatedJob], JobP
         bare = plan_of(with_reliable(allocated, 0))
     except SpotctlError as error:
         return replace(kept, reliable_reason=f"without one: {error}")
-    why = _why_kept(kept, bare)
-    return replace(kept, reliable_reason=why) if why else replace(bare, reliable_reason=_why_none(kept, bare))
+    if why := _why_kept(kept, bare):
+        return replace(kept, reliable_reason=why)
+    with_one, without = forecast_of(kept).usd.median, forecast_of(bare).usd.median
+    why = (
+        f"{usd_text(without)} instead of {usd_text(with_one)} with one; if all machines are lost at once, training goes"
+        " on from the last checkpoint, and clocks after it are done again"
+    )
+    return replace(bare, reliable_reason=why)
 
 
 def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
@@ -192,32 +192,20 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     return ""
 
 
-def _why_none(kept: JobPlan, bare: JobPlan) -> str:
-    before, after = (forecast_of(plan).usd.median for plan in (kept, bare))
-    return (
-        f"{usd_text(after)} instead of {usd_text(before)} with one; if all machines are lost at once, training goes on"
-        " from the last checkpoint, and clocks after it are done again"
-    )
-
-
 def better_plan(plan: JobPlan, plan_by: Callable[[ChosenStrategy], JobPlan | None]) -> JobPlan:
-    """The plan, or its rival's if that is cheaper or faster in plays of the past, and no worse."""
-    if not _leaves_the_choice(plan):
+    """The plan, or its rival's if that is cheaper or faster in plays of the past, and no worse.
+
+    A rival is planned if the job names no strategy, and one strategy by itself decides about machines whose work is
+    known.
+    """
+    names_one = plan.job.spec.strategy not in (AUTO, DEADLINE)
+    decides_alone = plan.decider.roaming is None and plan.decision.mixture is None
+    if names_one or not decides_alone or plan.demand.work.assumed:
         return plan
     default = plan.decision.strategy.name
     why = f"cheaper or faster than {default}, and no worse, when both play the last weeks"
     rival = None if default == RIVAL else plan_by(ChosenStrategy(RIVAL, why))
     return plan if rival is None or not beats(_past(rival, plan), _past(plan, plan)) else rival
-
-
-def _leaves_the_choice(plan: JobPlan) -> bool:
-    """Whether the job names no strategy, and a strategy by itself decides about machines whose work is known."""
-    return (
-        plan.job.spec.strategy in (AUTO, DEADLINE)
-        and plan.decider.roaming is None
-        and plan.decision.mixture is None
-        and not plan.demand.work.assumed
-    )
 
 
 def _past(plan: JobPlan, first: JobPlan) -> PastMarket:

@@ -93,7 +93,10 @@ class MarketSnapshot:
             price,
             age,
             kinds,
-            tuple(_machine(catalog, machine_kind) for machine_kind in kinds),
+            tuple(
+                catalog.instance_type(each.cloud, each.type) if catalog.knows(each.cloud, each.type) else None
+                for each in kinds
+            ),
             tuple(on_demand_price(catalog, table.markets[row], at) for row in first.tolist()),
         )
 
@@ -154,10 +157,6 @@ def _in_force(table: PriceTable, at: int) -> tuple[Ints, Ints]:
     return table.prices[rows], np.where(seen > 0, age, -1).astype(np.int64)
 
 
-def _machine(catalog: Catalog, kind: MachineKind) -> InstanceType | None:
-    return catalog.instance_type(kind.cloud, kind.type) if catalog.knows(kind.cloud, kind.type) else None
-
-
 def on_demand_price(catalog: Catalog, market: Market, at: int) -> int | None:
     """The on-demand price of a market in nano-dollars per hour, if it is known."""
     try:
@@ -210,10 +209,6 @@ def _fits(machine: InstanceType, resources: Resources) -> bool:
     """Whether a type is named by the job and has what the job needs."""
     if resources.types and not any(fnmatchcase(machine.name, glob) for glob in resources.types):
         return False
-    return _has_what_is_needed(machine, resources)
-
-
-def _has_what_is_needed(machine: InstanceType, resources: Resources) -> bool:
     needs = resources.needs
     if needs.vcpus is not None and machine.vcpus not in needs.vcpus:
         return False
@@ -277,7 +272,11 @@ def _hardware_problems(machine: InstanceType, resources: Resources) -> Iterator[
     wanted, architecture = resources.arch or X86, machine.traits.architecture
     if wanted != ANY and architecture not in (None, wanted):
         yield f"it is {architecture}, and the job {wanted} (resources: {{arch: {architecture}}}, or any)"
-    if machine.memory_gib < (least := _least_memory(machine, resources)):
+    least = resources.memory
+    if least is None:
+        is_chosen = resources.needs.memory_gib is not None or machine.name in resources.types
+        least = 0.0 if is_chosen else MIN_MEMORY_GIB
+    if machine.memory_gib < least:
         yield f"it has {machine.memory_gib:g} GiB, and the job needs {least:g} (resources: {{memory: ...}})"
     may_burst = _is_named(machine, resources) if resources.burstable is None else resources.burstable
     if machine.is_burstable and not may_burst:
@@ -300,13 +299,6 @@ def _other_problems(machine: InstanceType, spec: JobSpec, at: int, own_images: C
         yield f"{problem}; name an image that does (image: {{{job.image}: ...}})"
 
 
-def _least_memory(machine: InstanceType, resources: Resources) -> float:
-    if resources.memory is not None:
-        return resources.memory
-    is_chosen = resources.needs.memory_gib is not None or machine.name in resources.types
-    return 0.0 if is_chosen else MIN_MEMORY_GIB
-
-
 def _is_named(machine: InstanceType, resources: Resources) -> bool:
     """Whether the job names a type or its family."""
     globs = (glob for glob in resources.types if glob[0] not in _WILDCARDS)
@@ -316,13 +308,16 @@ def _is_named(machine: InstanceType, resources: Resources) -> bool:
 def _misspelled(resources: Resources, snapshot: MarketSnapshot) -> Iterator[str]:
     """Why nothing can match: a type, an accelerator or a region that does not exist."""
     stored = {kind.type for kind in snapshot.kinds if kind.cloud in resources.clouds}
-    yield from _misspelled_types(resources, stored or _listed_types(resources, snapshot.catalog))
+    types = stored or _listed_types(resources, snapshot.catalog)
+    for glob in resources.types:
+        if not fnmatch.filter(types, glob) and (near := closest(glob, types)):
+            yield f"no known type is named {glob} (did you mean {near[0]}?)"
     if sentence := _unknown_accelerator(resources, snapshot.catalog):
         yield sentence
     known = {kind.region for kind in snapshot.kinds if kind.cloud in resources.clouds}
     for region in resources.regions:
-        if region not in known and (near := mistyped(region)):
-            yield f"no region is named {region} (did you mean {near}?)"
+        if region not in known and (meant := mistyped(region)):
+            yield f"no region is named {region} (did you mean {meant}?)"
 
 
 def _unknown_types(resources: Resources, snapshot: MarketSnapshot) -> bool:
@@ -334,12 +329,6 @@ def _unknown_types(resources: Resources, snapshot: MarketSnapshot) -> bool:
 
 def _listed_types(resources: Resources, catalog: Catalog) -> set[str]:
     return {machine.name for machine in catalog.types if machine.cloud in resources.clouds}
-
-
-def _misspelled_types(resources: Resources, known: Collection[str]) -> Iterator[str]:
-    for glob in resources.types:
-        if not fnmatch.filter(known, glob) and (near := closest(glob, known)):
-            yield f"no known type is named {glob} (did you mean {near[0]}?)"
 
 
 def _unknown_accelerator(resources: Resources, catalog: Catalog) -> str:

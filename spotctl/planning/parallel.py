@@ -55,17 +55,25 @@ def split_speeds(
     speeds: dict[str, TypeSpeed] = {}
     too_small: list[str] = []
     plans: dict[tuple[str, Topology, float], TypeSpeed | BadInput] = {}
+    # More than a device needs that has all layers and all microbatches of an update.
+    passing = profile.input_bytes + sum(layer.stash_bytes + layer.output_bytes for layer in profile.layers)
+    weights = _COPIES * sum(layer.weight_bytes for layer in profile.layers)
+    whole_model = weights + batch / profile.microbatch * passing
     for machine in types:
         device = machine.accelerator or CPU
-        if not _comparable(parallel.device, device):
+        are_accelerators = CPU not in (parallel.device, device)
+        if device != parallel.device and not (are_accelerators and device in ACCELERATOR_SPEEDS):
             continue
         topology = _topology(machine, nodes, parallel.elastic, most_devices)
         if parallel.elastic.nodes is not None and topology.devices < parallel.elastic.nodes.least:
             too_small.append(machine.name)
             continue
-        memory = _memory(machine, topology.counts[0])
+        # Bytes for the layers of one device.
+        memory = machine.memory_gib * _GIB * _HELD / topology.counts[0]
+        if machine.accelerator is not None:
+            memory = ACCELERATOR_SPEEDS[machine.accelerator].memory_gib * _GIB
         # Types on whose devices the whole model fits share a plan.
-        shape = device, topology, memory if memory < _whole_bytes(profile, batch) else inf
+        shape = device, topology, memory if memory < whole_model else inf
         if shape not in plans:
             plans[shape] = _speed(parallel, profile, batch, shape, market_speed)
         result = plans[shape]
@@ -82,10 +90,6 @@ def split_speeds(
     return speeds
 
 
-def _comparable(profiled: str, device: str) -> bool:
-    return profiled == device or (CPU not in (profiled, device) and device in ACCELERATOR_SPEEDS)
-
-
 def _topology(machine: InstanceType, nodes: int, elastic: Elastic, most_devices: int) -> Topology:
     # Two vCPUs share a core.
     devices = min(machine.accelerators or max(machine.vcpus // 2, 1), most_devices)
@@ -93,19 +97,6 @@ def _topology(machine: InstanceType, nodes: int, elastic: Elastic, most_devices:
         devices = min(devices, max(elastic.nodes.most // nodes, 1))
     between = machine.network_gbps * 1e9 / 8 if machine.network_gbps else _BETWEEN_SERVERS
     return Topology((devices, nodes), (_WITHIN_SERVER, min(between, _WITHIN_SERVER)))
-
-
-def _memory(machine: InstanceType, devices: int) -> float:
-    """Bytes for the layers of one of `devices` devices of a machine."""
-    if machine.accelerator is not None:
-        return ACCELERATOR_SPEEDS[machine.accelerator].memory_gib * _GIB
-    return machine.memory_gib * _GIB * _HELD / devices
-
-
-def _whole_bytes(profile: ModelProfile, batch: int) -> float:
-    """More than a device needs that has all layers and all microbatches of an update."""
-    passing = profile.input_bytes + sum(layer.stash_bytes + layer.output_bytes for layer in profile.layers)
-    return _COPIES * sum(layer.weight_bytes for layer in profile.layers) + batch / profile.microbatch * passing
 
 
 def _planned(
@@ -194,13 +185,7 @@ def _speed(
     split = _planned(parallel, profile, batch, *shape)
     if isinstance(split, BadInput):
         return split
-    nodes = shape[1].counts[1]
-    least = _least_stages(parallel, profile, batch, *shape)
-    return replace(_measured(split, batch, nodes, market_speed), least_stages=least)
-
-
-def _measured(split: ParallelPlan, batch: int, nodes: int, market_speed: float) -> TypeSpeed:
-    seconds = 3600 / market_speed
+    nodes, seconds = shape[1].counts[1], 3600 / market_speed
     per_hour = split.samples_per_second / batch * seconds
     low, high = (speed / batch * seconds for speed in split.interval)
     return TypeSpeed(
@@ -208,4 +193,5 @@ def _measured(split: ParallelPlan, batch: int, nodes: int, market_speed: float) 
         f"planned: {summary(split)}, {per_hour:.4g} updates per hour ({low:.4g} to {high:.4g}, {split.basis})",
         spread=log(split.interval[1] / split.samples_per_second) / _NORMAL_P90,
         split=split,
+        least_stages=_least_stages(parallel, profile, batch, *shape),
     )

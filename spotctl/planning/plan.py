@@ -52,14 +52,12 @@ def _plans_within(facts: PlanningFacts) -> list[JobPlan]:
     planned = _planned(facts, jobs, columns)
     if any(plan.share.turn.begin for _, plan in planned):
         # Jobs that wait begin when the forecasts of the others end.
-        jobs = [(job, _forecast(demand, plan)) for (job, demand), (_, plan) in zip(jobs, planned, strict=True)]
-        planned = _planned(facts, jobs, columns, planned)
+        lasting = []
+        for (job, demand), (_, plan) in zip(jobs, planned, strict=True):
+            hours = None if plan.demand.work.assumed else forecast_of(plan).hours.median
+            lasting.append((job, replace(demand, lasts_hours=hours)))
+        planned = _planned(facts, lasting, columns, planned)
     return [plan for _, plan in planned]
-
-
-def _forecast(demand: Demand, plan: JobPlan) -> Demand:
-    """A demand with the length of the job's forecast."""
-    return replace(demand, lasts_hours=None if plan.demand.work.assumed else forecast_of(plan).hours.median)
 
 
 def _planned(
@@ -71,9 +69,13 @@ def _planned(
     """Each job as it is in one division of machines and quotas, with its plan: the one that was made `before` if only
     the other jobs have changed."""
     planned = list[tuple[AllocatedJob, JobPlan]]()
+    best = partial(_best_plan, facts=facts, columns=columns)
     for allocated, earlier in zip_longest(_allocated(facts, jobs, columns), before):
         plan = _kept(allocated, *earlier) if earlier else None
-        planned.append((allocated, plan or _chosen_plan(allocated, facts, columns)))
+        if plan is None:
+            leaves_open = allocated.job.spec.resources.reliable.machines is None
+            plan = best_of_both(allocated, best) if leaves_open else best(allocated)
+        planned.append((allocated, plan))
     return planned
 
 
@@ -109,25 +111,12 @@ def _needed_on_demand(allocated: AllocatedJob, facts: PlanningFacts, columns: Ki
 
 def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPlan | None:
     """An earlier plan with the turns of a later division, if the job gets and does the same in both."""
-
-    def terms(job: AllocatedJob) -> tuple[object, ...]:
-        return job.share.caps, job.share.amounts, job.share.turn.begin, job.share.on_demand_quotas
-
-    if terms(allocated) != terms(before):
+    now, then = allocated.share, before.share
+    gets_the_same = (now.caps, now.amounts, now.on_demand_quotas) == (then.caps, then.amounts, then.on_demand_quotas)
+    if not gets_the_same or now.turn.begin != then.turn.begin:
         return None
     # A job with a budget may have been planned on fewer machines.
-    share = replace(plan.share, turn=allocated.share.turn, quotas=allocated.share.quotas)
-    return replace(plan, share=share)
-
-
-def _chosen_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
-    """The best plan, with or without a reliable machine if the job leaves that open."""
-
-    def plan_of(job: AllocatedJob) -> JobPlan:
-        return _best_plan(job, facts, columns)
-
-    is_open = allocated.job.spec.resources.reliable.machines is None
-    return best_of_both(allocated, plan_of) if is_open else plan_of(allocated)
+    return replace(plan, share=replace(plan.share, turn=now.turn, quotas=now.quotas))
 
 
 def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
@@ -248,24 +237,29 @@ def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple
 
     `plans` are those of the jobs as they are, which may have parts already.
     """
-    claimed = {market: (total, _claims(market, plans)) for market, total in _totals(jobs).items()}
-    parts = {
-        market: _divided(total, claims)
-        for market, (total, claims) in claimed.items()
-        if sum(most for _, most in claims.values()) > total
-    }
-    if not parts:
-        return None
-    return tuple(_with_reserved_share(job, m, parts) for m, job in enumerate(jobs))
-
-
-def _totals(jobs: Sequence[Job]) -> dict[Market, int]:
-    """The machines of each reservation, as the job files state them."""
+    # The machines of each reservation, as the job files state them.
     totals = dict[Market, int]()
     for job in jobs:
         for named in job.spec.resources.reservations:
             totals[named.market] = max(totals.get(named.market, 0), named.machines)
-    return totals
+
+    parts: dict[Market, dict[int, int]] = {}
+    for market, total in totals.items():
+        claims = _claims(market, plans)
+        if sum(most for _, most in claims.values()) > total:
+            parts[market] = _divided(total, claims)
+    if not parts:
+        return None
+
+    sharing = []
+    for m, job in enumerate(jobs):
+        held = []
+        for named in job.spec.resources.reservations if job.reserved is None else job.reserved:
+            part = parts.get(named.market, {}).get(m, named.machines)
+            if part:
+                held.append(replace(named, machines=min(named.machines, part)))
+        sharing.append(replace(job, reserved=tuple(held)))
+    return tuple(sharing)
 
 
 def _claims(market: Market, plans: Sequence[JobPlan]) -> dict[int, tuple[int, int]]:
@@ -291,12 +285,3 @@ def _divided(machines: int, claims: Mapping[int, tuple[int, int]]) -> dict[int, 
         shares[min(more, key=lambda job: shares[job] / claims[job][1])] += 1
         machines -= 1
     return shares
-
-
-def _with_reserved_share(job: Job, m: int, parts: Mapping[Market, Mapping[int, int]]) -> Job:
-    held = [
-        replace(named, machines=min(named.machines, parts.get(named.market, {}).get(m, named.machines)))
-        for named in (job.spec.resources.reservations if job.reserved is None else job.reserved)
-        if parts.get(named.market, {}).get(m, named.machines)
-    ]
-    return replace(job, reserved=tuple(held))

@@ -44,14 +44,14 @@ class AccountQuotas:
 
     def remarks(self, catalog: Catalog) -> tuple[str, ...]:
         """Remarks on the spot machines that running jobs hold."""
-        left = left_of(self.spot, list(self.spot_held.values()), catalog)
-        return tuple(remark for quota in left if (remark := self._remark(quota, catalog)))
-
-    def _remark(self, left: Quota, catalog: Catalog) -> str:
-        by_job = {job: used(left, machines, catalog) for job, machines in self.spot_held.items()}
-        names = ", ".join(job for job, amount in by_job.items() if amount)
-        held = f"quota {left.name}: {sum(by_job.values())} {left.unit} are held by running jobs ({names})"
-        return f"{held}, {left.amount} are left" if names else ""
+        remarks = []
+        for left in left_of(self.spot, list(self.spot_held.values()), catalog):
+            by_job = {job: used(left, machines, catalog) for job, machines in self.spot_held.items()}
+            names = ", ".join(job for job, amount in by_job.items() if amount)
+            if names:
+                held = f"{sum(by_job.values())} {left.unit} are held by running jobs ({names})"
+                remarks.append(f"quota {left.name}: {held}, {left.amount} are left")
+        return tuple(remarks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +71,13 @@ class QuotaGroup:
 def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Catalog) -> tuple[Quota, ...]:
     """The quotas without the machines of running jobs. A quota for every region is split into the regions where jobs
     hold machines."""
-    every = _together(held)
-    stated = _stated(quotas, every)
+    every: Counter[Market] = Counter()
+    for machines in held:
+        every.update(machines)
+    stated: list[Quota] = []
+    for quota in quotas:
+        regions = {market.region for market in every if quota.is_for_each_region and _counts(quota, market)}
+        stated += [quota, *(quota.within(region) for region in sorted(regions))]
     return tuple(replace(quota, amount=max(quota.amount - used(quota, every, catalog), 0)) for quota in stated)
 
 
@@ -105,13 +110,16 @@ def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
     """How much of a quota machines use; 0 for a quota that holds in each region separately."""
     if quota.is_for_each_region:
         return 0
-    return round(
-        sum(
-            count * use_of(_machine(market, catalog), quota.unit)
-            for market, count in machines.items()
-            if _counts(quota, market)
-        )
-    )
+    amount = 0.0
+    for market, count in machines.items():
+        if not _counts(quota, market):
+            continue
+        try:
+            machine = catalog.instance_type(market.cloud, market.instance_type)
+        except UnknownInstanceType:
+            machine = None
+        amount += count * use_of(machine, quota.unit)
+    return round(amount)
 
 
 def most_machines(quota: Quota, market: Market, held: MachineCounts, catalog: Catalog) -> int | None:
@@ -126,32 +134,10 @@ def _counts(quota: Quota, market: Market) -> bool:
     return quota.covers(market.cloud, market.region, family_of(market.instance_type), market.instance_type)
 
 
-def _stated(quotas: Iterable[Quota], held: MachineCounts) -> list[Quota]:
-    stated: list[Quota] = []
-    for quota in quotas:
-        regions = sorted({market.region for market in held if quota.is_for_each_region and _counts(quota, market)})
-        stated += [quota, *(quota.within(region) for region in regions)]
-    return stated
-
-
 def _whole_of(part: Quota, quota: Quota) -> bool:
     """Whether a part belongs to this quota, or to the quota's amount in one region."""
     within = quota if part.region is None else quota.within(part.region)
     return part.unit is quota.unit and part.name in (quota.name, within.name)
-
-
-def _together(held: Iterable[MachineCounts]) -> Counter[Market]:
-    every: Counter[Market] = Counter()
-    for machines in held:
-        every.update(machines)
-    return every
-
-
-def _machine(market: Market, catalog: Catalog) -> InstanceType | None:
-    try:
-        return catalog.instance_type(market.cloud, market.instance_type)
-    except UnknownInstanceType:
-        return None
 
 
 def on_demand_slices(

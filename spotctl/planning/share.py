@@ -7,7 +7,6 @@ they finish in time and are not much more expensive: prices will move before the
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, islice, permutations
 from math import inf
 
@@ -110,11 +109,21 @@ def shares_of(
         _require_affordable(job, name, usd_per_hour)
     wanted = [_caps(job, workers) for job in demand]
     able = [replace(job, nu=np.where(caps > 0, job.nu, 0.0)) for job, caps in zip(demand, wanted, strict=True)]
-    short = tuple(sum(map(partial(_most_used, group), able, wanted)) > group.most for group in groups)
+    # Whether a quota holds less than the most that all jobs' machines could use of it.
+    shortages = []
+    for group in groups:
+        could_use = []
+        for job, caps in zip(able, wanted, strict=True):
+            largest = float(group.per_machine[caps > 0].max(initial=0.0))
+            could_use.append(min(float((caps * group.per_machine).sum()), job.most * largest, group.most))
+        shortages.append(sum(could_use) > group.most)
+    short = tuple(shortages)
+
     by_price = name in (Objective.MIN_COST, Objective.MIN_COST_SLO)
     turns = [Turn(0.0, inf)] * len(demand)
     if any(short):
         turns = turns_of(able, kinds, usd_per_hour, groups, startup_hours=startup_hours, by_price=by_price)
+
     shares = []
     for job, caps, turn in zip(demand, wanted, turns, strict=True):
         parts = tuple(
@@ -122,15 +131,12 @@ def shares_of(
             for group, is_short in zip(groups, short, strict=True)
         )
         own = [replace(group, most=float(part)) for group, part in zip(groups, parts, strict=True)]
-        held = tuple(np.maximum(_within_groups(caps, own), _reserved(job)).tolist())
+        allowed = caps
+        for group in own:
+            allowed = np.minimum(allowed, group.machines(np.inf)).astype(np.int64)
+        held = tuple(np.maximum(allowed, _reserved(job)).tolist())
         shares.append(JobShare(name, held, parts, short, _usd_per_work(job, usd_per_hour), turn))
     return shares
-
-
-def _most_used(group: QuotaGroup, job: Demand, caps: Ints) -> float:
-    """The most that a job's machines could use of a quota."""
-    uses = caps * group.per_machine
-    return min(float(uses.sum()), job.most * float(group.per_machine[caps > 0].max(initial=0.0)), group.most)
 
 
 def _require_affordable(job: Demand, policy: str, usd_per_hour: Floats) -> None:
@@ -154,13 +160,6 @@ def _reserved(job: Demand) -> Ints:
     """The machines of each kind that need no quota."""
     usable: Ints = np.where(job.nu > 0, np.minimum(job.most, job.reserved or 0), 0).astype(np.int64)
     return usable
-
-
-def _within_groups(caps: Ints, groups: Sequence[QuotaGroup]) -> Ints:
-    """Caps that quotas allow."""
-    for group in groups:
-        caps = np.minimum(caps, group.machines(np.inf)).astype(np.int64)
-    return caps
 
 
 def _policy_for(demand: Sequence[Demand]) -> str:
@@ -285,18 +284,18 @@ def _orders(jobs: Sequence[Demand]) -> Iterator[tuple[list[int], bool]]:
     """
     hurried = sorted((m for m, job in enumerate(jobs) if job.hurries), key=lambda m: jobs[m].hours_left)
     others = [m for m, job in enumerate(jobs) if not job.hurries]
-    urgent = sorted(hurried, key=lambda m: jobs[m].hours_left - _least_hours(jobs[m]))
+    # How long each job takes at least, apart from quotas, and so how late it may begin.
+    latest = {}
+    for m in hurried:
+        hours = jobs[m].lasts_hours or jobs[m].amount / (jobs[m].most * float(jobs[m].nu.max()))
+        latest[m] = jobs[m].hours_left - hours
+    urgent = sorted(hurried, key=lambda m: latest[m])
     moved = ((*hurried[:i], *hurried[i + 1 :], m) for i, m in enumerate(hurried))
     every = islice(permutations(hurried), _MAX_ORDERS)
     for order in dict.fromkeys(chain([tuple(hurried), tuple(urgent)], moved, every)):
         yield [*order, *others], True
         if hurried:
             yield [*order, *others], False
-
-
-def _least_hours(job: Demand) -> float:
-    """How long a job takes at least, apart from quotas."""
-    return job.lasts_hours or job.amount / (job.most * float(job.nu.max()))
 
 
 def _turns_in(
@@ -312,7 +311,10 @@ def _turns_in(
     running: dict[int, Turn] = {}
     waiting, at = list(order), 0.0
     while waiting:
-        free = _free(groups, running)
+        free = []
+        for group in groups:
+            used = sum(float(group.per_machine @ turn.machines) for turn in running.values())
+            free.append(SharedQuota(tuple(group.per_machine.tolist()), group.most - used))
         claims = {m: claim(m, at) for m in waiting}
         if begun := _beginning(claims, free, overtakes=overtakes):
             machines = fairest([claims[m] for m in begun], free)
@@ -340,15 +342,6 @@ def _beginning(claims: dict[int, MachineClaim], free: Sequence[SharedQuota], *, 
         elif not overtakes:
             break
     return sorted(begun)
-
-
-def _free(groups: Sequence[QuotaGroup], running: dict[int, Turn]) -> list[SharedQuota]:
-    """The quotas without what running jobs hold."""
-    held = [sum(float(group.per_machine @ turn.machines) for turn in running.values()) for group in groups]
-    return [
-        SharedQuota(tuple(group.per_machine.tolist()), group.most - used)
-        for group, used in zip(groups, held, strict=True)
-    ]
 
 
 def _claim(

@@ -22,7 +22,7 @@ from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings
 from spotctl.planning.candidates import save_time
-from spotctl.planning.cost import beta_of, checkpoints_of, estimate, first_hour, later_hour
+from spotctl.planning.cost import beta_of, checkpoints_of, estimate, first_hour
 from spotctl.planning.facts import Observed, learn
 from spotctl.planning.fleet import past_of
 from spotctl.planning.forecast import forecast_of
@@ -81,7 +81,7 @@ def test_the_first_hour_is_equations_4_1_to_4_4() -> None:
 def test_in_a_later_hour_what_was_taken_is_replaced_and_paid_for() -> None:
     """A job that is evicted after half an hour has it refunded; the machine in its place starts up, and is paid for the
     rest unless it is evicted too."""
-    found = later_hour([chosen(Rent(B, 8, 5 * CENT), 4 * CENT, 0.25, 1800.0)], under())
+    found = estimate([chosen(Rent(B, 8, 5 * CENT), 4 * CENT, 0.25, 1800.0)], under(), None, None).later
     assert found.cost_usd == pytest.approx(8 * 0.04 * (0.75 + 0.25 * 0.5 * 0.75))
     assert found.work == pytest.approx(32 * (0.75 ** (5 / 60) - 0.25 / 60))
 
@@ -123,7 +123,8 @@ def test_terms_add_up(parts: list[tuple[int, int, float, float]], billing: str, 
 @pytest.mark.parametrize(("rule", "beta"), list(product(billing_rules(), (0.0, 0.5, 1.0))))
 def test_every_rule_has_an_answer_at_the_ends_of_beta(rule: str, beta: float) -> None:
     parts = [chosen(Rent(B, 8, 5 * CENT), 4 * CENT, beta, 1800.0)]
-    for hour in (first_hour(parts, under(rule)), later_hour(parts, under(rule))):
+    expected = estimate(parts, under(rule), None, None)
+    for hour in (expected.first, expected.later):
         assert 0 <= hour.cost_usd <= 8 * 0.04 * (1 + 1e-9)
 
 

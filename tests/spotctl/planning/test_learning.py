@@ -24,7 +24,7 @@ from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import read
 from spotctl.log.state import LogRow
 from spotctl.planning.candidates import length_of, measured_for
-from spotctl.planning.facts import Learned, Observed, hazards, hours_of, learn
+from spotctl.planning.facts import Learned, Observed, hazards, job_of, learn
 from spotctl.planning.values import TypeSpeed
 from spotctl.run.start.earlier_runs import learn_from_runs, observations_of
 from tests.samples import LONG_RUN
@@ -287,9 +287,9 @@ def test_a_job_that_ends_after_minutes_is_not_planned_by_the_hours_of_earlier_ru
     learned = learned_of(run_of((2, 0.0, {"small": 5.0}), done=True), machines=2)
     assert learned.hours is not None
     for stop, expected in (("minutes: 90", None), ("clocks: 9", None), ("loss: 0.1", learned.hours)):
-        assert hours_of(loads(text % stop, Path("job.yaml")), learned) == expected
+        assert job_of(loads(text % stop, Path("job.yaml")), 0, learned).hours == expected
     # The time that earlier runs took overrules the one that the job file says.
-    assert hours_of(loads(f"{text % 'loss: 0.1'}hours: 9h\n", Path("job.yaml")), learned) == learned.hours
+    assert job_of(loads(f"{text % 'loss: 0.1'}hours: 9h\n", Path("job.yaml")), 0, learned).hours == learned.hours
 
 
 def test_a_measured_speed_overrules_the_job_file_and_says_so() -> None:
