@@ -107,7 +107,12 @@ def parse(text: str, path: Path) -> YamlFile:
         ) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise BadRequest(f"{path}:{mark.line + 1 if mark else 1}: is not YAML: {_problem(error)}") from None
+        message = ", ".join(part for part in (error.context, error.problem) if part)
+        if error.context_mark and error.problem_mark and error.context_mark.line != error.problem_mark.line:
+            message += f" (begun on line {error.context_mark.line + 1})"
+        cure = next((f"; {cure}" for sign, cure in _CURES if sign in message), "")
+        said = " ".join(message.split()) + cure
+        raise BadRequest(f"{path}:{mark.line + 1 if mark else 1}: is not YAML: {said}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise BadRequest(f"{path}:{line}: is not YAML: the character {chr(error.character)!a}; delete it") from None
@@ -277,14 +282,6 @@ _CURES = (
     ("unhashable key", "put a value that begins with { or [ in quotes"),
     ("cannot start any token", "put a value that begins with it in quotes"),
 )
-
-
-def _problem(error: yaml.MarkedYAMLError) -> str:
-    message = ", ".join(part for part in (error.context, error.problem) if part)
-    if error.context_mark and error.problem_mark and error.context_mark.line != error.problem_mark.line:
-        message += f" (begun on line {error.context_mark.line + 1})"
-    cure = next((f"; {cure}" for sign, cure in _CURES if sign in message), "")
-    return " ".join(message.split()) + cure
 
 
 _LONGEST = 60

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from bidbrain.strategies.names import DEADLINE, IN_PLACE_OF, REGIONS
 from pricing_data.market import is_region_of
@@ -38,15 +37,23 @@ def code_problems(spec: JobSpec) -> list[Problem]:
     """Mistakes in the job's folder and its trainer, found without running the user's code."""
     if not spec.workdir.is_dir():
         return [Problem(("workdir",), f"there is no folder {spec.workdir}; expected a path relative to the job file")]
-    program = spec.program
-    if program.parallel is not None and (mistakes := _profile_problems(spec.workdir, program, program.parallel)):
-        return mistakes
+    program, split = spec.program, spec.program.parallel
+    if split is not None and not (spec.workdir / split.profile).is_file():
+        message = (
+            f"there is no file {split.profile!r} in {spec.workdir}; write it with spotctl lab parallel profile MODEL"
+            f" --out {split.profile}"
+        )
+        return [Problem(("parallel",) if program.parallel_auto else ("parallel", "profile"), message)]
     if not isinstance(program, Training):
         return []
-    if program.parallel is not None:
-        mistakes = _model_problems(program, spec.workdir)
-        ways, plain = program.parallel, Parallel()
-        unused = [name for name in _UNUSED if getattr(ways, name) != getattr(plain, name)]
+    if split is not None:
+        mistakes, plain = [], Training(program.app, program.stop)
+        extra = [name for name in ("args", "stragglers", "wire") if getattr(program, name) != getattr(plain, name)]
+        if extra:
+            mistakes = [Problem((extra[0],), "is for trainers, and with parallel app is a model; remove it")]
+        elif wrong := model_problem(program.app, spec.workdir):
+            mistakes = [Problem(("app",), wrong)]
+        unused = [name for name in _UNUSED if getattr(split, name) != getattr(Parallel(), name)]
         return [*mistakes, *(Problem(("parallel", name), _UNUSED[name]) for name in unused)]
     if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
         return [Problem(("app",), wrong)]
@@ -70,16 +77,6 @@ def launch_problems(spec: JobSpec) -> list[Problem]:
     return mistakes
 
 
-def _model_problems(program: Training, workdir: Path) -> list[Problem]:
-    """Mistakes in the name of a model that is split."""
-    plain = Training(program.app, program.stop)
-    for name in ("args", "stragglers", "wire"):
-        if getattr(program, name) != getattr(plain, name):
-            return [Problem((name,), "is for trainers, and with parallel app is a model; remove it")]
-    wrong = model_problem(program.app, workdir)
-    return [Problem(("app",), wrong)] if wrong else []
-
-
 _UNUSED = {
     "device": "is not cpu, and the nodes of a training compute on processors; write cpu, or remove it",
     "updates": "is for commands; write stop: {clocks: 500}",
@@ -87,17 +84,6 @@ _UNUSED = {
     "allow_delay": "is for scheme: auto of a command; write scheme: 2bw",
 }
 """Settings that the nodes of a training would not follow, and what to do instead."""
-
-
-def _profile_problems(workdir: Path, program: Command | Training, parallel: Parallel) -> list[Problem]:
-    if (workdir / parallel.profile).is_file():
-        return []
-    loc = ("parallel",) if program.parallel_auto else ("parallel", "profile")
-    message = (
-        f"there is no file {parallel.profile!r} in {workdir}; write it with spotctl lab parallel profile MODEL --out"
-        f" {parallel.profile}"
-    )
-    return [Problem(loc, message)]
 
 
 def _of_program(spec: JobSpec) -> Iterator[Problem]:

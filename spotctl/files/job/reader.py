@@ -18,7 +18,7 @@ from spotctl.files.job import sections
 from spotctl.files.job.checks import code_problems, launch_problems, problems
 from spotctl.files.job.forms import Form
 from spotctl.files.job.programs import Command, Stop
-from spotctl.files.job.sections import Given, Key, ListOf, MapOf, OneOf, Reader, keys_of, selected
+from spotctl.files.job.sections import Given, Key, ListOf, MapOf, Reader, keys_of, selected
 from spotctl.files.job.spec import ANY, OLD_NAMES, JobSpec, Range
 from spotctl.files.job.values import MLFLOW, RAY, Nodes, Objective, ProgramKind
 from spotctl.files.yaml_file import Problem, YamlFile, parse, read, refusal
@@ -141,6 +141,12 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
     if named != (ANY,) and clouds != ("local",):
         own = [next(cloud for cloud in clouds if is_region_of(cloud, region)) for region in named]
         regions = tuple(dict.fromkeys(map(api_region, own, named)))
+
+    track = {}
+    for tracker, location in spec.track.items():
+        # MLflow's place may be a folder, which is a path like any other of the file.
+        is_folder = tracker == MLFLOW and location and not re.match(r"[a-z+]+:|databricks$", location)
+        track[tracker] = str(_path(location, folder)) if is_folder else location
     return replace(
         spec,
         program=program,
@@ -148,7 +154,7 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
         workdir=_path(str(spec.workdir), folder),
         data={name: _location(place, folder) for name, place in spec.data.items()},
         outputs={name: _location(place, folder) for name, place in spec.outputs.items()},
-        track={name: _tracked(name, place, folder) for name, place in spec.track.items()},
+        track=track,
     )
 
 
@@ -156,12 +162,6 @@ def _location(place: str, folder: Path) -> str:
     if place.startswith(_FILE):
         return str(Path(unquote(place.removeprefix(_FILE))).resolve())
     return place if _HAS_SCHEME.match(place) else str(_path(place, folder))
-
-
-def _tracked(tracker: str, place: str, folder: Path) -> str:
-    """The place of a tracker; MLflow's may be a folder, which is a path like any other of the file."""
-    is_folder = tracker == MLFLOW and place and not re.match(r"[a-z+]+:|databricks$", place)
-    return str(_path(place, folder)) if is_folder else place
 
 
 def _path(place: str, folder: Path) -> Path:
@@ -182,13 +182,21 @@ def schema() -> Schema:
         root["properties"][old] = {**now, "description": f"The old name of {new}.", "deprecated": True}
     choice = selected(JobSpec)
     assert choice is not None
+
+    # The keys that a file of each kind must have, and those that it must not have.
+    keys = {kind: keys_of(section) for kind, section in choice.sections.items()}
+    cases = []
+    for kind, own in keys.items():
+        others = [name for other, theirs in keys.items() for name in theirs if other != kind and name not in own]
+        needed = [name for name, (first, *_) in own.items() if first.is_needed]
+        cases.append(_where(choice.selector.name, kind, _keys(needed, others)))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$defs": definitions,
         **root,
         "title": "spotctl job",
         "allOf": [
-            *(_case(choice, kind) for kind in choice.sections),
+            *cases,
             *_TOGETHER,
             *({"not": {"required": [*names]}} for names in OLD_NAMES.items()),
         ],
@@ -246,19 +254,6 @@ def _shape(key: Key, definitions: dict[str, Schema]) -> Schema:
     definitions.setdefault(shape.__name__, {})
     definitions[shape.__name__] = _section(shape, definitions)
     return {"$ref": f"#/$defs/{shape.__name__}"}
-
-
-def _case(choice: OneOf, kind: str) -> Schema:
-    """The keys that a file of this kind must have, and those that it must not have."""
-    own = keys_of(choice.sections[kind])
-    others = [
-        name
-        for case, section in choice.sections.items()
-        for name in keys_of(section)
-        if case != kind and name not in own
-    ]
-    needed = [name for name, (first, *_) in own.items() if first.is_needed]
-    return _where(choice.selector.name, kind, _keys(needed, others))
 
 
 def _where(key: str, value: str, then: Schema) -> Schema:

@@ -138,31 +138,27 @@ def reservation_text(reservation: Reservation) -> dict[str, Any]:
     return content | ({_BLOCK: True} if reservation.block else {})
 
 
-def reservation_schema() -> dict[str, object]:
-    """JSON Schema of the mapping."""
-    text = {"type": "string", "minLength": 1}
-    forms = "|".join(_used(cloud).form for cloud in clouds_with_reservations())
-    return {
-        "type": "object",
-        "required": list(_NEEDED),
-        "additionalProperties": False,
-        "properties": {
-            "id": {"type": "string", "pattern": f"^(?:{forms})$"},
-            "cloud": {"enum": list(clouds_with_reservations())},
-            "zone": text,
-            "type": text,
-            "machines": {"type": "integer", "minimum": 1, "maximum": MOST},
-            "price": {"anyOf": [{"const": 0}, {"type": "string", "pattern": f"^(?:{_PRICE})$"}]},
-            "until": dict(MOMENT.schema),
-            _BLOCK: {"type": "boolean"},
-        },
-    }
-
-
+_TEXT = {"type": "string", "minLength": 1}
+_IDS = "|".join(_used(cloud).form for cloud in clouds_with_reservations())
+_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "required": list(_NEEDED),
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "string", "pattern": f"^(?:{_IDS})$"},
+        "cloud": {"enum": list(clouds_with_reservations())},
+        "zone": _TEXT,
+        "type": _TEXT,
+        "machines": {"type": "integer", "minimum": 1, "maximum": MOST},
+        "price": {"anyOf": [{"const": 0}, {"type": "string", "pattern": f"^(?:{_PRICE})$"}]},
+        "until": dict(MOMENT.schema),
+        _BLOCK: {"type": "boolean"},
+    },
+}
 RESERVATION = Form(
     read_reservation,
     "a mapping such as {id: cr-0abc, cloud: aws, zone: us-east-1a, type: p5.48xlarge, machines: 2, price: 0, until:"
     " 2026-12-01T11:30Z}",
-    reservation_schema(),
+    _SCHEMA,
     reservation_text,
 )

@@ -172,7 +172,15 @@ class Reader:
         if isinstance(shape, Form):
             content = self._form(shape, value, loc)
         elif isinstance(shape, ListOf):
-            content = self._list(shape, declared, value, loc)
+            if shape.word and value == shape.word:
+                content = (shape.word,)
+            elif not isinstance(value, list) or not (value or shape.may_be_empty):
+                self._refuse_shape(loc, value, "a list", declared)
+            else:
+                content = tuple(
+                    self._form(shape.item, item, (*loc, i), is_secret=declared.is_secret)
+                    for i, item in enumerate(value)
+                )
         elif not isinstance(value, dict):
             self._refuse_shape(loc, value, "a mapping", declared)
         elif isinstance(shape, MapOf):
@@ -198,15 +206,6 @@ class Reader:
                 wrong = f"{quoted} {wrong}"
             self.problems.append(Problem(loc, f"{wrong}; expected {form.expected}"))
             return None
-
-    def _list(self, shape: ListOf, declared: Key, value: object, loc: Loc) -> tuple[object, ...]:
-        if shape.word and value == shape.word:
-            return (shape.word,)
-        if not isinstance(value, list) or not (value or shape.may_be_empty):
-            self._refuse_shape(loc, value, "a list", declared)
-            return ()
-        items = enumerate(value)
-        return tuple(self._form(shape.item, item, (*loc, i), is_secret=declared.is_secret) for i, item in items)
 
     def _refuse_shape(self, loc: Loc, value: object, wanted: str, declared: Key | None = None) -> None:
         is_empty = value is None or value == []
@@ -268,16 +267,18 @@ def written(part: object) -> dict[str, Any]:
         if isinstance(shape, OneOf):
             case = next(case for case, section in shape.sections.items() if isinstance(value, section))
             content |= {shape.selector.name: str(case), **written(value)}
-        elif value is not None and (text := _written(shape, value)) not in ({}, []):
-            content[declared.name] = text
+            continue
+        if value is None:
+            continue
+        said: object
+        if isinstance(shape, Form):
+            said = shape.write(value)
+        elif isinstance(shape, ListOf):
+            said = shape.word if value == (shape.word,) else [shape.item.write(item) for item in value]
+        elif isinstance(shape, MapOf):
+            said = {name: shape.value.write(item) for name, item in value.items()}
+        else:
+            said = written(value)
+        if said not in ({}, []):
+            content[declared.name] = said
     return content
-
-
-def _written(shape: Form | ListOf | MapOf | type, value: Any) -> object:  # noqa: ANN401 - as declared
-    if isinstance(shape, Form):
-        return shape.write(value)
-    if isinstance(shape, ListOf):
-        return shape.word if value == (shape.word,) else [shape.item.write(item) for item in value]
-    if isinstance(shape, MapOf):
-        return {name: shape.value.write(item) for name, item in value.items()}
-    return written(value)

@@ -60,17 +60,30 @@ def job_text(script: TrainingScript, answers: ScriptAnswers) -> tuple[str, Scrip
     command = command_of(script, "python" if answers.is_local else _ENVIRONMENT)
     # YAML reads it in another way where it looks like a mapping, a comment or a flow.
     is_plain = re.search(r": | #|^[^\w~]", command.text) is None
+
+    span = span_text(answers.span)
+    assumed = []
+    if answers.assumed:
+        where = "the local market, replayed on this computer" if answers.is_local else answers.cloud
+        assumed = [f"# Assumed: {where}; {span} of training if never evicted."]
+    hours = f"hours: {span} # if never evicted"
+    if answers.is_local:
+        market = span_text(answers.span * answers.speed)
+        hours = f"hours: {market} # market time if never evicted: {answers.speed} times {span}"
+
+    read = f"which has read the script ({script.libraries.framework}) and not run it."
     lines = [
-        *_heading(script, answers),
+        f"# Written by spotctl init {script.path}, {read}",
+        *assumed,
         "",
         f"name: {job_name(script)}",
         "kind: command",
-        *_setup(script, answers),
-        f"run: {command.text if is_plain else _single_quoted(command.text)}",
-        *_arguments(script),
+        *_setup_and_run(script, command.text if is_plain else _single_quoted(command.text), answers),
         *_checkpoint(script, answers),
         *_outputs_and_data(script, command, answers),
-        *_length(answers),
+        hours,
+        "budget: 25 USD # hard limit",
+        "# deadline: 10h # after the launch; or a time of day: 06:00",
         "",
         *_resources(script, answers),
     ]
@@ -79,7 +92,17 @@ def job_text(script: TrainingScript, answers: ScriptAnswers) -> tuple[str, Scrip
 
 def command_of(script: TrainingScript, python: str) -> ScriptCommand:
     """The command for a script as it is, with the data of this computer that it names by default."""
-    data = _outside_data(script)
+    # Data of this computer that arguments name by default, and that the job's folder does not contain.
+    data: dict[str, str] = {}
+    saved = {save.place.name for save in (*script.saves, *script.loads)}
+    for argument in script.arguments:
+        default = argument.default
+        if not isinstance(default, str) or not re.search(r"[/\w]", default) or argument.name in saved:
+            continue
+        path = (script.folder / Path(default).expanduser()).resolve()
+        if path != script.folder and path.exists() and not path.is_relative_to(script.folder):
+            data[argument.name] = str(path)
+
     given = {
         **_switches(script),
         **_required(script),
@@ -113,14 +136,6 @@ def job_name(script: TrainingScript) -> str:
         return "training"
 
 
-def _heading(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
-    framework = script.libraries.framework
-    yield f"# Written by spotctl init {script.path}, which has read the script ({framework}) and not run it."
-    if answers.assumed:
-        where = "the local market, replayed on this computer" if answers.is_local else answers.cloud
-        yield f"# Assumed: {where}; {span_text(answers.span)} of training if never evicted."
-
-
 def _in_flow(text: str) -> str:
     """A path as it stands between braces."""
     return text if re.fullmatch(r"[\w/.~][\w/.~:@+-]*", text) else _single_quoted(text)
@@ -130,20 +145,18 @@ def _single_quoted(text: str) -> str:
     return f"'{text.replace(chr(39), chr(39) * 2)}'"
 
 
-def _setup(script: TrainingScript, answers: ScriptAnswers) -> Iterator[str]:
+def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers) -> Iterator[str]:
     install = script.libraries.install
-    if answers.is_local:
+    if not answers.is_local:
+        yield "setup: | # on each machine, before the command"
+        yield "  sudo apt-get -qq update && sudo apt-get -qq install -y python3-venv"
+        yield "  python3 -m venv ~/env"
         if install:
-            yield f"# setup: pip install {install} # on a cloud; local machines use what is installed here"
-        return
-    yield "setup: | # on each machine, before the command"
-    yield "  sudo apt-get -qq update && sudo apt-get -qq install -y python3-venv"
-    yield "  python3 -m venv ~/env"
-    if install:
-        yield f"  ~/env/bin/pip install -q {install}"
+            yield f"  ~/env/bin/pip install -q {install}"
+    elif install:
+        yield f"# setup: pip install {install} # on a cloud; local machines use what is installed here"
+    yield f"run: {command}"
 
-
-def _arguments(script: TrainingScript) -> Iterator[str]:
     known = []
     for argument in script.arguments:
         if not argument.is_positional and argument.default not in (None, "", False):
@@ -181,16 +194,6 @@ def _outputs_and_data(script: TrainingScript, command: ScriptCommand, answers: S
         places = {name: f"{_store(answers)}{name}/" for name in command.data}
         copied = f" # copies of {', '.join(command.data.values())}, made by you"
     yield f"data: {{{', '.join(f'{name}: {_in_flow(path)}' for name, path in places.items())}}}{copied}"
-
-
-def _length(answers: ScriptAnswers) -> Iterator[str]:
-    if answers.is_local:
-        market, real = span_text(answers.span * answers.speed), span_text(answers.span)
-        yield f"hours: {market} # market time if never evicted: {answers.speed} times {real}"
-    else:
-        yield f"hours: {span_text(answers.span)} # if never evicted"
-    yield "budget: 25 USD # hard limit"
-    yield "# deadline: 10h # after the launch; or a time of day: 06:00"
 
 
 def _resources(script: TrainingScript, answers: ScriptAnswers) -> Sequence[str]:
@@ -305,17 +308,3 @@ def _fixed_name(place: ScriptPlace) -> str:
     name = f"{place.name}{place.tail}"
     is_fixed = place.head is Head.LITERAL and re.fullmatch(r"[\w./-]+", name) is not None
     return name if is_fixed and not name.startswith(("/", "..")) else ""
-
-
-def _outside_data(script: TrainingScript) -> dict[str, str]:
-    """Data of this computer that arguments name by default, and that the job's folder does not contain."""
-    data: dict[str, str] = {}
-    saved = {save.place.name for save in (*script.saves, *script.loads)}
-    for argument in script.arguments:
-        text = argument.default
-        if not isinstance(text, str) or not re.search(r"[/\w]", text) or argument.name in saved:
-            continue
-        path = (script.folder / Path(text).expanduser()).resolve()
-        if path != script.folder and path.exists() and not path.is_relative_to(script.folder):
-            data[argument.name] = str(path)
-    return data

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spotctl.files.script.source import Scope, ScriptSource
@@ -52,32 +52,23 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
         for loop in loops
         if not any(isinstance(node, ast.For | ast.While) and node in loops for node in source.above(loop))
     ]
-    # A function with a loop over batches may itself be called in a loop over epochs.
-    best = min(
-        outer,
-        key=lambda loop: (_called_from_loop(source, loop, loops), not _is_counted(source, loop), loop.lineno),
-        default=None,
-    )
-    if best is None:
+    ranked = []
+    for loop in outer:
+        scope, is_called_from_loop, is_counted = source.scope(loop), False, False
+        if not isinstance(scope, ast.Module):
+            # A function with a loop over batches may itself be called in a loop over epochs.
+            callers = [call for call in source.calls if source.called(call).rpartition(".")[2] == scope.name]
+            is_called_from_loop = any(above in loops for call in callers for above in source.above(call))
+        if isinstance(loop, ast.For):
+            is_counted = any(_WORDS.search(source.code(part)) for part in (loop.target, loop.iter))
+        ranked.append(((is_called_from_loop, not is_counted, loop.lineno), loop))
+    if not ranked:
         return None
+    _, best = min(ranked, key=lambda pair: pair[0])
     scope = source.scope(best)
     if isinstance(best, ast.While):
         return TrainingLoop(best, (), (), scope)
     return TrainingLoop(best, _states(source, best, scope), _values(best, scope), scope)
-
-
-def _is_counted(source: ScriptSource, loop: ast.For | ast.While) -> bool:
-    if isinstance(loop, ast.While):
-        return False
-    return bool(_WORDS.search(source.code(loop.target)) or _WORDS.search(source.code(loop.iter)))
-
-
-def _called_from_loop(source: ScriptSource, loop: ast.stmt, loops: Sequence[ast.stmt]) -> bool:
-    scope = source.scope(loop)
-    if isinstance(scope, ast.Module):
-        return False
-    callers = [call for call in source.calls if source.called(call).rpartition(".")[2] == scope.name]
-    return any(outer in loops for call in callers for outer in source.above(call))
 
 
 def _training_functions(source: ScriptSource) -> set[str]:
@@ -99,7 +90,16 @@ def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
 
 def _states(source: ScriptSource, loop: ast.For, scope: Scope) -> tuple[str, ...]:
     """Models, optimizers and schedules that exist before the loop."""
-    before = dict(_given_before(source, loop, scope))
+    # Names that the loop can see, and their values: of the module, and of its function up to the loop.
+    before: dict[str, ast.expr | None] = {}
+    for place in dict.fromkeys((source.tree, scope)):
+        if not isinstance(place, ast.Module):
+            before |= dict.fromkeys(arg.arg for arg in (*place.args.args, *place.args.kwonlyargs))
+        for node in ast.walk(place):
+            if not isinstance(node, ast.Assign) or source.scope(node) is not place:
+                continue
+            if place is not scope or node.lineno < loop.lineno:
+                before |= {target.id: node.value for target in _names(node.targets)}
     # Their methods show that they hold a training's state.
     held = {
         call.func.value.id
@@ -112,18 +112,6 @@ def _states(source: ScriptSource, loop: ast.For, scope: Scope) -> tuple[str, ...
         if name in held or (isinstance(value, ast.Call) and _OPTIMIZER.search(source.called(value)))
     ]
     return tuple(dict.fromkeys(states))
-
-
-def _given_before(source: ScriptSource, loop: ast.For, scope: Scope) -> Iterator[tuple[str, ast.expr | None]]:
-    """Names that the loop can see, and their values: of the module, and of its function up to the loop."""
-    for place in dict.fromkeys((source.tree, scope)):
-        if not isinstance(place, ast.Module):
-            yield from ((arg.arg, None) for arg in (*place.args.args, *place.args.kwonlyargs))
-        for node in ast.walk(place):
-            if not isinstance(node, ast.Assign) or source.scope(node) is not place:
-                continue
-            if place is not scope or node.lineno < loop.lineno:
-                yield from ((target.id, node.value) for target in _names(node.targets))
 
 
 def _names(targets: list[ast.expr]) -> Iterator[ast.Name]:

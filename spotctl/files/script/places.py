@@ -224,10 +224,21 @@ class SaveCall:
 def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveCall]:
     """The calls that save, in the order of their lines."""
     methods = _SAVING_METHODS | ({"save": (0, "filepath")} if framework == KERAS else {})
-    calls = _matching(
-        source, places, _SAVES, {name: at for name, at in methods.items() if name not in source.functions}
-    )
-    return [*calls, *_of_callbacks(source, places, framework)]
+    own = {name: at for name, at in methods.items() if name not in source.functions}
+    saves = [*_matching(source, places, _SAVES, own)]
+
+    # Folders that a Trainer or a callback saves to by itself.
+    for call in source.calls:
+        name, folder = source.called(call).rpartition(".")[2], ""
+        if name == "ModelCheckpoint":
+            folder = "dirpath" if framework == LIGHTNING else "filepath"
+        elif name == "BackupAndRestore" and framework == KERAS:
+            folder = "backup_dir"
+        elif name.endswith("TrainingArguments") and framework == TRANSFORMERS:
+            folder = "output_dir"
+        if folder:
+            saves.append(SaveCall(call, places.of(_given(call, 0, folder))))
+    return saves
 
 
 def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
@@ -254,18 +265,6 @@ def _matching(
             at = methods.get(name.rpartition(".")[2])
         if at is not None:
             yield SaveCall(call, places.of(_given(call, *at)))
-
-
-def _of_callbacks(source: ScriptSource, places: Places, framework: str) -> Iterator[SaveCall]:
-    """Folders that a Trainer or a callback saves to by itself."""
-    for call in source.calls:
-        name = source.called(call).rpartition(".")[2]
-        if name == "ModelCheckpoint":
-            yield SaveCall(call, places.of(_given(call, 0, "dirpath" if framework == LIGHTNING else "filepath")))
-        elif name == "BackupAndRestore" and framework == KERAS:
-            yield SaveCall(call, places.of(_given(call, 0, "backup_dir")))
-        elif name.endswith("TrainingArguments") and framework == TRANSFORMERS:
-            yield SaveCall(call, places.of(_given(call, 0, "output_dir")))
 
 
 def _given(call: ast.Call, position: int, name: str) -> ast.expr | None:

@@ -185,9 +185,18 @@ def _changes(
         if not (framework == KERAS and any(of_machine(save.place) for save in saves)):
             yield from change(source, framework)
     elif repeated and loads and is_kept:
-        yield from redirecting_changes(source, repeated)
+        # What the script saves under a fixed name goes to the folder that spotctl keeps.
+        literals = {place.literal for place in places if place.head is Head.LITERAL and place.literal is not None}
+        if literals:
+            yield from _with_os(source)
+        for literal in sorted(literals, key=lambda node: node.lineno):
+            yield from _replaced(source, literal, f'{_FOLDER} + "/{str(literal.value).lstrip("./")}"')
     elif loop is not None and loop.states:
-        yield from resuming_changes(source, loop)
+        # The loop of a script that does not resume is wrapped.
+        assert isinstance(loop.node, ast.For)
+        code, states = source.code(loop.node.iter), "".join(f", {name}" for name in loop.states)
+        yield _import(source, "from spotctl.integrations.loops import resuming")
+        yield from _replaced(source, loop.node.iter, f"resuming({code}{states})")
 
 
 REPLACE, INSERT = "replace", "insert"
@@ -204,17 +213,6 @@ def applied(text: str, changes: Sequence[Change]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def resuming_changes(source: ScriptSource, loop: TrainingLoop) -> list[Change]:
-    """Wraps the loop of a script that does not resume."""
-    assert isinstance(loop.node, ast.For)
-    code = source.code(loop.node.iter)
-    states = "".join(f", {name}" for name in loop.states)
-    return [
-        _import(source, "from spotctl.integrations.loops import resuming"),
-        *_replaced(source, loop.node.iter, f"resuming({code}{states})"),
-    ]
-
-
 def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     """Gives a Trainer of Lightning or Hugging Face the callback that saves, and the newest checkpoint."""
     begins = "fit" if framework == LIGHTNING else "train"
@@ -228,10 +226,15 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     if made is None or start is None:
         return []
     module = "lightning" if framework == LIGHTNING else "transformers"
+    given = next((keyword.value for keyword in start.keywords if keyword.arg == option), None)
+    if given is None:
+        newest = _with_argument(source, start, f"{option}=spot.newest()")
+    else:
+        newest = _replaced(source, given, "spot.newest()")
     return [
         _import(source, f"from spotctl.integrations.{module} import SpotCallback"),
         *_with_callback(source, made, "spot := SpotCallback()"),
-        *_with_option(source, start, option, "spot.newest()"),
+        *newest,
     ]
 
 
@@ -246,19 +249,6 @@ def keras_changes(source: ScriptSource, _: str) -> list[Change]:
     tensorflow = next((name for name, full in source.aliases.items() if full == "tensorflow"), "tensorflow")
     backup = f"{keras or f'{tensorflow}.keras'}.callbacks.BackupAndRestore({_FOLDER})"
     return [*_with_os(source), *_with_callback(source, start, backup)]
-
-
-def redirecting_changes(source: ScriptSource, saved: Sequence[SaveCall]) -> list[Change]:
-    """Sends what a script saves under a fixed name to the folder that spotctl keeps."""
-    literals = {
-        save.place.literal for save in saved if save.place.head is Head.LITERAL and save.place.literal is not None
-    }
-    edits = [
-        change
-        for literal in sorted(literals, key=lambda node: node.lineno)
-        for change in _replaced(source, literal, f'{_FOLDER} + "/{str(literal.value).lstrip("./")}"')
-    ]
-    return [*_with_os(source), *edits] if edits else []
 
 
 def _import(source: ScriptSource, line: str) -> Change:
@@ -286,13 +276,6 @@ def _with_callback(source: ScriptSource, call: ast.Call, callback: str) -> list[
         code = source.code(given)
         return _replaced(source, given, f"[{callback}{', ' if given.elts else ''}{code[1:]}")
     return _replaced(source, given, f"[{callback}, *({source.code(given)} or [])]")
-
-
-def _with_option(source: ScriptSource, call: ast.Call, name: str, value: str) -> list[Change]:
-    given = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-    if given is not None:
-        return _replaced(source, given, value)
-    return _with_argument(source, call, f"{name}={value}")
 
 
 def _with_argument(source: ScriptSource, call: ast.Call, argument: str) -> list[Change]:

@@ -106,14 +106,10 @@ def read_source(path: Path) -> ScriptSource:
         raise BadRequest(f"{path}: is not Python: it is not text in UTF-8") from None
     if len(content) > _MAX_BYTES:
         raise BadRequest(f"{path}: has {len(content):,} bytes; a script has at most {_MAX_BYTES:,}")
-    return ScriptSource(path, text, _parsed(path, text))
-
-
-def _parsed(path: Path, text: str) -> ast.Module:
     if not text.strip():
         raise BadRequest(f"{path}: is empty; name the script that trains")
     try:
-        return ast.parse(text, str(path))
+        return ScriptSource(path, text, ast.parse(text, str(path)))
     except SyntaxError as error:
         raise BadRequest(f"{path}:{error.lineno or 1}: is not Python: {error.msg}; correct it") from None
     except (ValueError, RecursionError, MemoryError) as error:
@@ -261,29 +257,26 @@ def _of_functions(source: ScriptSource) -> Iterator[Argument]:
             decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in function.decorator_list
         )
         is_typer = "typer" in source.text and any(source.dotted(item).endswith(".command") for item in decorators)
-        if function.name in names or (is_typer and "click" not in source.aliases.values()):
-            yield from _of_parameters(function)
+        if function.name not in names and (not is_typer or "click" in source.aliases.values()):
+            continue
+        known = function.args
+        ordered = [*known.posonlyargs, *known.args]
+        defaults = [None] * (len(ordered) - len(known.defaults)) + list(known.defaults)
+        for parameter, given in (
+            *zip(ordered, defaults, strict=True),
+            *zip(known.kwonlyargs, known.kw_defaults, strict=True),
+        ):
+            # typer.Option(default, ...), where an ellipsis stands for none.
+            default = next(iter(given.args), None) if isinstance(given, ast.Call) else given
+            missing = default is None or _constant(default) is ...
+            flag = parameter.arg if missing else f"--{parameter.arg.replace('_', '-')}"
+            yield Argument(flag, parameter.arg, None if missing else _constant(default), missing)
 
 
 def command_functions(source: ScriptSource) -> set[str]:
     """The functions that a call of typer or fire makes a command of."""
     made = (call.args[0] for call in source.calls if source.called(call) in ("typer.run", "fire.Fire") and call.args)
     return {function.id for function in made if isinstance(function, ast.Name)}
-
-
-def _of_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Argument]:
-    known = function.args
-    ordered = [*known.posonlyargs, *known.args]
-    defaults = [None] * (len(ordered) - len(known.defaults)) + list(known.defaults)
-    for parameter, given in (
-        *zip(ordered, defaults, strict=True),
-        *zip(known.kwonlyargs, known.kw_defaults, strict=True),
-    ):
-        # typer.Option(default, ...), where an ellipsis stands for none.
-        default = next(iter(given.args), None) if isinstance(given, ast.Call) else given
-        missing = default is None or _constant(default) is ...
-        flag = parameter.arg if missing else f"--{parameter.arg.replace('_', '-')}"
-        yield Argument(flag, parameter.arg, None if missing else _constant(default), missing)
 
 
 def _of_dataclasses(source: ScriptSource) -> Iterator[Argument]:

@@ -41,6 +41,13 @@ def skeleton_of(script: TrainingScript) -> tuple[str, list[str]]:
     lines_of_imports = [source.code(node) for node in source.tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     imports = [line for line in lines_of_imports if _bound([line]) & used]
     values = _values_to_set(script, used - {*own, *_bound(imports), *dir(builtins)}, parts)
+
+    warning = []
+    if own and script.loop is not None and isinstance(script.loop.scope, ast.Module):
+        warning = [f'# Importing {script.path} runs it: move what trains there below `if __name__ == "__main__":`.']
+    loss = parts["loss"]
+    loss_code = "nn.functional.cross_entropy" if loss is None else loss.code
+    loss_place = "the mean loss of the batch" if loss is None else f"line {loss.line} of {script.path}"
     lines = [
         f'"""The trainer of {script.path}, by spotctl init: machines may join and leave while it trains."""',
         "",
@@ -53,23 +60,18 @@ def skeleton_of(script: TrainingScript) -> tuple[str, list[str]]:
         *([] if "nn" in _bound(imports) else ["from torch import nn"]),
         "",
         "from agileml.torch import TorchModule",
-        *_own_import(script, own),
+        *warning,
+        *([f"from {script.path.stem} import {', '.join(own)}"] if own else []),
         *(["", *(f"{name} = {value}" for name, value in values.items())] if values else []),
         *_function("network", "", parts["network"], script),
         *_function("dataset", "", parts["dataset"], script),
-        *_objective(parts["loss"], script),
+        *("", "", "def objective(net, batch):", "    inputs, targets = batch"),
+        f"    return {loss_code}(net(inputs), targets)  # {loss_place}",
         *_function("optimizer", "net", parts["optimizer"], script),
         *("", "", "def trainer():", "    return TorchModule(network, dataset, objective, optimizer)"),
     ]
     missing = [name for name, value in values.items() if value.startswith("...")]
     return "\n".join(lines) + "\n", [*missing, *(name for name, part in parts.items() if part is None)]
-
-
-def _own_import(script: TrainingScript, names: Sequence[str]) -> Iterator[str]:
-    if names:
-        if script.loop is not None and isinstance(script.loop.scope, ast.Module):
-            yield f'# Importing {script.path} runs it: move what trains there below `if __name__ == "__main__":`.'
-        yield f"from {script.path.stem} import {', '.join(names)}"
 
 
 def _values_to_set(script: TrainingScript, names: set[str], parts: Mapping[str, Part | None]) -> dict[str, str]:
@@ -114,12 +116,6 @@ def _function(name: str, parameter: str, part: Part | None, script: TrainingScri
         return
     yield f"    # line {part.line} of {script.path}"
     yield f"    return {part.code}"
-
-
-def _objective(loss: Part | None, script: TrainingScript) -> Iterator[str]:
-    yield from ("", "", "def objective(net, batch):", "    inputs, targets = batch")
-    where = f"line {loss.line} of {script.path}" if loss else "the mean loss of the batch"
-    yield f"    return {loss.code if loss else 'nn.functional.cross_entropy'}(net(inputs), targets)  # {where}"
 
 
 def _part(source: ScriptSource, node: ast.expr) -> Part:
