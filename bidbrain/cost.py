@@ -208,23 +208,13 @@ def chance_of_eviction(footprint: Iterable[FootprintAllocation]) -> float:
     by_market: dict[Market, list[FootprintAllocation]] = {}
     for allocation in footprint:
         by_market.setdefault(allocation.market, []).append(allocation)
-    total = sum(
-        (until - since) * hazard
-        for together in by_market.values()
-        for since, until, hazard in _largest_hazards(together)
-    )
-    return -math.expm1(-total)
-
-
-def _largest_hazards(together: Iterable[FootprintAllocation]) -> list[tuple[int, int, float]]:
-    """For allocations that are evicted together: spans of time (microseconds) with the largest hazard still running in
-    each."""
-    ordered = [
-        (allocation.left, float(cumulative_hazard(np.float64(allocation.beta))) / allocation.left)
-        for allocation in together
-    ]
-    ends = sorted({0, *(left for left, _ in ordered)})
-    return [(since, until, max(hazard for left, hazard in ordered if left >= until)) for since, until in pairwise(ends)]
+    risks: list[float] = []
+    for together in by_market.values():
+        hazards = [(each.left, float(cumulative_hazard(np.float64(each.beta))) / each.left) for each in together]
+        ends = sorted({0, *(left for left, _ in hazards)})
+        for since, until in pairwise(ends):
+            risks.append((until - since) * max(hazard for left, hazard in hazards if left >= until))
+    return -math.expm1(-sum(risks))
 
 
 def cumulative_hazard(beta: Floats | np.float64) -> Floats:

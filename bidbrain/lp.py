@@ -206,7 +206,13 @@ class GrowingSolver:
         self._place = np.full(len(program.gain), -1)
         self._place[core] = np.arange(len(core))
         self._inside = core
-        self._solver = Solver(_restricted(program, core, self._place))
+        kinds = []
+        for kind in program.rows:
+            kept = self._place[kind.columns] >= 0
+            columns = self._place[kind.columns[kept]]
+            kinds.append(replace(kind, rows=kind.rows[kept], columns=columns, values=kind.values[kept]))
+        within = LinearProgram(program.gain[core], program.lower[core], program.upper[core], tuple(kinds))
+        self._solver = Solver(within)
 
     def set_gain(self, gain: Floats) -> None:
         """Replaces the objective, over all columns."""
@@ -244,14 +250,6 @@ class GrowingSolver:
         self._solver.add_columns(self._gain[columns], number, self._row[entry], self._value[entry])
         self._place[columns] = len(self._inside) + np.arange(len(columns))
         self._inside = np.concatenate([self._inside, columns])
-
-
-def _restricted(program: LinearProgram, core: Ints, place: Ints) -> LinearProgram:
-    kinds = []
-    for kind in program.rows:
-        kept = place[kind.columns] >= 0
-        kinds.append(replace(kind, rows=kind.rows[kept], columns=place[kind.columns[kept]], values=kind.values[kept]))
-    return LinearProgram(program.gain[core], program.lower[core], program.upper[core], tuple(kinds))
 
 
 def _model(program: LinearProgram) -> highspy.HighsLp:

@@ -95,7 +95,16 @@ class Decider:
             situation = replace(situation, holdings=staying, leaving=machines_leaving(situation, staying))
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
-        decided = self._within(self._decided(situation), situation)
+        decided = self._decided(situation)
+        if self.caps_bids:
+            decided = with_capped_bids(decided, self.most_bid)
+        rent = next((action for action in decided.actions if isinstance(action, Rent)), None)
+        if rent is not None:
+            paying, saved = situation, situation.saved
+            if self.roaming is not None and saved is not None:
+                moving = self.roaming.move_usd(saved.market, rent.offer.market, saved.gigabytes)
+                paying = replace(situation, usd_left=situation.usd_left - moving)
+            decided = self._allowance.allowed(decided, paying)
         return self._without_part(decided, situation) if self.limits.together else decided
 
     def _with_reserved(self, situation: Situation) -> Decision:
@@ -424,17 +433,6 @@ class Decider:
         machines = min(floor(room / offer.nu + _ROUNDING), self.fallback.machines)
         rents = (Rent(offer, machines, None),) if machines > 0 else ()
         return Decision(rents, situation.now + self.look, why)
-
-    def _within(self, wanted: Decision, situation: Situation) -> Decision:
-        wanted = with_capped_bids(wanted, self.most_bid) if self.caps_bids else wanted
-        rent = next((action for action in wanted.actions if isinstance(action, Rent)), None)
-        if rent is None:
-            return wanted
-        saved = situation.saved
-        if self.roaming is not None and saved is not None:
-            moving = self.roaming.move_usd(saved.market, rent.offer.market, saved.gigabytes)
-            situation = replace(situation, usd_left=situation.usd_left - moving)
-        return self._allowance.allowed(wanted, situation)
 
     @property
     def _allowance(self) -> Allowance:

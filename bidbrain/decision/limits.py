@@ -93,7 +93,10 @@ class PurchaseRoom:
     def free(self, rent: Rent) -> int:
         """How many machines of a purchase fit."""
         market, limits = rent.offer.market, self.limits
-        counted = self._counted(spot=rent.spot)
+        # The machines that count against the same quotas.
+        counted: Counter[Market] = Counter()
+        for (place, is_spot), count in (*self.held.items(), *self.leaving.items()):
+            counted[place] += count if is_spot is rent.spot else 0
         free = [limits.most - self.machines]
         if rent.spot:
             of_type = sum(self.held[place, True] for place in counted if place.instance_type == market.instance_type)
@@ -104,13 +107,6 @@ class PurchaseRoom:
         if self.usd_left < inf:
             free.append(floor(self.usd_left / self.committed_usd(rent)))
         return max(min(free), 0)
-
-    def _counted(self, *, spot: bool) -> Counter[Market]:
-        """The machines that count against quotas."""
-        counted: Counter[Market] = Counter()
-        for (market, is_spot), count in (*self.held.items(), *self.leaving.items()):
-            counted[market] += count if is_spot is spot else 0
-        return counted
 
     def order(self, rent: Rent, refused: int) -> Rent:
         """A gang's next order in a market that refused its last order, of `refused` machines; 0: none was refused.

@@ -78,7 +78,13 @@ class MixtureCurve:
     def steps(self, place: int) -> tuple[Mixture, ...]:
         """The mixtures between two corners; each exchanges one more machine than the one before."""
         if place not in self._steps:
-            self._steps[place] = _steps(self.terms, self.corners[place], self.corners[place + 1])
+            slow, fast = self.corners[place].machines, self.corners[place + 1].machines
+            change = [b - a for a, b in zip(slow, fast, strict=True)]
+            total = max(change)
+            self._steps[place] = tuple(
+                _mixture(self.terms, [a + step * moved // total for a, moved in zip(slow, change, strict=True)])
+                for step in range(total + 1)
+            )
         return self._steps[place]
 
 
@@ -101,41 +107,38 @@ class Schedule:
 
 def cheapest(terms: MixtureTerms, work: float, hours_left: float = inf) -> Schedule | None:
     """The least dollars for the work within the hours left; None if no mixture is fast enough."""
-    schedules = (_cheapest_on(curve, work, hours_left) for curve in curves(terms))
-    return min(
-        (schedule for schedule in schedules if schedule is not None), key=lambda schedule: schedule.usd, default=None
-    )
-
-
-def _cheapest_on(curve: MixtureCurve, work: float, hours_left: float) -> Schedule | None:
-    best = _cheapest_of(curve.corners)
-    if best is None:
-        return None
-    if work <= best.rate * hours_left:
-        return _constant(best, work)
-    for place, fast in enumerate(curve.corners[1:]):
-        if work <= fast.rate * hours_left * (1 + _SAME):
-            return _between(curve, place, work, hours_left)
-    return None
+    schedules = []
+    for curve in curves(terms):
+        best = _cheapest_of(curve.corners)
+        if best is None:
+            continue
+        if work <= best.rate * hours_left:
+            schedules.append(_constant(best, work))
+            continue
+        for place, fast in enumerate(curve.corners[1:]):
+            if work <= fast.rate * hours_left * (1 + _SAME):
+                schedules.append(_between(curve, place, work, hours_left))
+                break
+    return min(schedules, key=lambda schedule: schedule.usd, default=None)
 
 
 def fastest(terms: MixtureTerms, work: float, budget_usd: float = inf) -> Schedule | None:
     """The earliest end of the work within the budget; None if no mixture is cheap enough."""
-    schedules = (_fastest_on(curve, work, budget_usd) for curve in curves(terms))
-    return min(
-        (schedule for schedule in schedules if schedule is not None), key=lambda schedule: schedule.hours, default=None
-    )
-
-
-def _fastest_on(curve: MixtureCurve, work: float, budget_usd: float) -> Schedule | None:
-    affordable = [i for i, corner in enumerate(curve.corners) if corner.usd_per_work * work <= budget_usd * (1 + _SAME)]
-    if not affordable:
-        return None
-    place = affordable[-1]
-    alone = _constant(curve.corners[place], work)
-    if place + 1 == len(curve.corners):
-        return alone
-    return _within_budget(curve, place, work, budget_usd) or alone
+    schedules = []
+    for curve in curves(terms):
+        affordable = [
+            place
+            for place, corner in enumerate(curve.corners)
+            if corner.usd_per_work * work <= budget_usd * (1 + _SAME)
+        ]
+        if not affordable:
+            continue
+        place = affordable[-1]
+        faster = None
+        if place + 1 < len(curve.corners):
+            faster = _within_budget(curve, place, work, budget_usd)
+        schedules.append(faster or _constant(curve.corners[place], work))
+    return min(schedules, key=lambda schedule: schedule.hours, default=None)
 
 
 def cheapest_rate(terms: MixtureTerms) -> Mixture | None:
@@ -303,15 +306,6 @@ def _candidates(
     for low, high in ((steps[max(above - 1, 0)], steps[above]), (steps[0], steps[-1])):
         if high.rate > low.rate and (divided := split(low, high)) is not None:
             yield divided
-
-
-def _steps(terms: MixtureTerms, slow: Mixture, fast: Mixture) -> tuple[Mixture, ...]:
-    change = [b - a for a, b in zip(slow.machines, fast.machines, strict=True)]
-    total = max(change)
-    return tuple(
-        _mixture(terms, [a + step * moved // total for a, moved in zip(slow.machines, change, strict=True)])
-        for step in range(total + 1)
-    )
 
 
 def change_usd(terms: MixtureTerms, held: Sequence[int], after: Mixture) -> float:

@@ -174,21 +174,20 @@ class Mixed:
             if holding.leaves_at is None:
                 counts[holding.rent.offer.market.instance_type] += holding.rent.machines
         held = tuple(counts[name] for name in types)
-        options = {name: self._option(situation, name, count) for name, count in zip(types, held, strict=True)}
-        return types, self._schedule(situation, options, held)
 
-    def _option(self, situation: Situation, name: str, held: int) -> KindOption:
-        """A kind at the price of its best open market; without one, only what is held remains."""
-        most = self.mixing.most_of_type.get(name, self.mixing.most)
-        of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
-        if not of_kind:
-            of_kind = [
-                holding.rent.offer for holding in situation.holdings if holding.rent.offer.market.instance_type == name
-            ]
-            most = held
-        useful = {offer: self.mixing.useful.get(offer.market, 1.0) for offer in of_kind}
-        best = min(of_kind, key=lambda offer: situation.price(offer) / max(offer.nu * useful[offer], 1e-12))
-        return KindOption(best.nu * useful[best], situation.price(best) / NANOS_PER_DOLLAR, max(most, held))
+        # Each kind has the price of its best open market; without one, only what is held remains.
+        options = {}
+        for name, count in zip(types, held, strict=True):
+            most = self.mixing.most_of_type.get(name, self.mixing.most)
+            of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
+            if not of_kind:
+                of_kind, most = [offer for offer in held_offers if offer.market.instance_type == name], count
+            useful = {offer: self.mixing.useful.get(offer.market, 1.0) for offer in of_kind}
+            ranks = {offer: situation.price(offer) / max(offer.nu * useful[offer], 1e-12) for offer in of_kind}
+            best = min(of_kind, key=lambda offer: ranks[offer])
+            usd_per_hour = situation.price(best) / NANOS_PER_DOLLAR
+            options[name] = KindOption(best.nu * useful[best], usd_per_hour, max(most, count))
+        return types, self._schedule(situation, options, held)
 
     def _schedule(
         self, situation: Situation, options: Mapping[str, KindOption], held: Sequence[int]
@@ -232,7 +231,12 @@ class Mixed:
         )
         decision = self.strategy.decide(part)
         room = count - sum(holding.rent.machines for holding in holdings if holding.leaves_at is None)
-        fitted = _fitted(decision.actions, room) or _alike(part, room)
+        fitted = _fitted(decision.actions, room)
+        if not fitted and room > 0:
+            # Some strategies buy only when nothing is held: more machines like those held.
+            held = (holding.rent for holding in holdings)
+            alike = next((rent for rent in held if rent.spot and part.sells(rent)), None)
+            fitted = [] if alike is None else [replace(alike, machines=room)]
         return replace(decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted))
 
 
@@ -271,14 +275,6 @@ def _fitted(actions: Iterable[Rent | Return], room: int) -> list[Rent | Return]:
         if count:
             fitted.append(replace(action, machines=count))
     return fitted
-
-
-def _alike(situation: Situation, room: int) -> list[Rent | Return]:
-    """More machines like those held: some strategies buy only when nothing is held."""
-    for holding in situation.holdings:
-        if room > 0 and holding.rent.spot and situation.sells(holding.rent):
-            return [replace(holding.rent, machines=room)]
-    return []
 
 
 def _divided(actions: Iterable[Rent | Return], lasting: int) -> Iterator[Rent | Return]:

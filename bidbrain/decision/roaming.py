@@ -68,17 +68,6 @@ class _ZoneFacts:
     nu: Floats
     on_demand: Floats
 
-    @classmethod
-    def of(cls, offers: Sequence[Offer]) -> _ZoneFacts:
-        markets = [offer.market for offer in offers]
-        return cls(
-            {offer.market: zone for zone, offer in reversed([*enumerate(offers)])},
-            regions_of(offers),
-            tuple(f"{market.zone or market.region} ({market.instance_type})" for market in markets),
-            np.array([offer.nu for offer in offers]),
-            np.array([offer.on_demand for offer in offers]),
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Roaming:
@@ -109,7 +98,14 @@ class Roaming:
 
     @cached_property
     def _facts(self) -> _ZoneFacts:
-        return _ZoneFacts.of(self.offers)
+        markets = [offer.market for offer in self.offers]
+        return _ZoneFacts(
+            {offer.market: zone for zone, offer in reversed([*enumerate(self.offers)])},
+            regions_of(self.offers),
+            tuple(f"{market.zone or market.region} ({market.instance_type})" for market in markets),
+            np.array([offer.nu for offer in self.offers]),
+            np.array([offer.on_demand for offer in self.offers]),
+        )
 
     def decide(self, situation: Situation, gang: GangNow) -> Decision:
         """Decides whether the gang stays, starts elsewhere, or waits."""

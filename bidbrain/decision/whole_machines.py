@@ -128,7 +128,13 @@ def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> In
 @lru_cache(_KEPT)
 def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> Ints | None:
     division = _Division.of(claims, quotas)
-    alone = {claim: value_alone(claim, quotas) or 1.0 for claim in dict.fromkeys(claims)}
+    # The most that each job could hold if it had the quotas for itself.
+    alone: dict[MachineClaim, float] = {}
+    for claim in dict.fromkeys(claims):
+        own = _Division.of([claim], quotas)
+        most = own.program.best({column: claim.value[j] for j, column in own.counts[0].items()})
+        value = 0.0 if most is None else float(own.machines(most)[0] @ np.array(claim.value))
+        alone[claim] = value or 1.0
     shares = [
         {column: min(claim.value[j] / alone[claim], _LARGEST) for j, column in counts.items()}
         for claim, counts in zip(claims, division.counts, strict=True)
@@ -136,7 +142,9 @@ def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) 
     latest: dict[MachineClaim, int] = {}
     for m, claim in enumerate(claims):
         if claim in latest:
-            division.lead(shares[latest[claim]], shares[m])
+            # The first of two equal jobs gets no less.
+            behind = {column: -share for column, share in shares[m].items()}
+            division.program.row(shares[latest[claim]] | behind, lower=0.0)
         latest[claim] = m
     best = division.program.best({})
     if best is None:
@@ -166,13 +174,6 @@ def _possible(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...])
     return _Division.of(claims, quotas).program.best({}) is not None
 
 
-def value_alone(claim: MachineClaim, quotas: Sequence[SharedQuota]) -> float:
-    """The most that the job could hold if it had the quotas for itself."""
-    division = _Division.of([claim], quotas)
-    best = division.program.best({column: claim.value[j] for j, column in division.counts[0].items()})
-    return 0.0 if best is None else float(division.machines(best)[0] @ np.array(claim.value))
-
-
 @dataclass(frozen=True, slots=True)
 class _Division:
     """The program of a division, and by job the column of each kind's number of machines."""
@@ -189,11 +190,6 @@ class _Division:
             used = {column: quota.per_machine[j] for held in counts for j, column in held.items()}
             program.row(used, upper=quota.most + _ROUNDING)
         return cls(program, counts, len(claims[0].value))
-
-    def lead(self, first: dict[int, float], second: dict[int, float]) -> None:
-        """Requires that the first of two equal jobs gets no less."""
-        behind = {column: -share for column, share in second.items()}
-        self.program.row(first | behind, lower=0.0)
 
     def raise_smallest(self, shares: Sequence[dict[int, float]], count: int, known: Floats) -> Floats:
         """Makes the sum of the `count` smallest shares as large as possible, and requires so much from then on. Returns

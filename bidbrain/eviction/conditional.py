@@ -105,25 +105,20 @@ def _predictor(panel: CrossingPanel, begin: int, until: int, rng: np.random.Gene
     crossed = panel.crossed(market, times)
     if crossed.all() or not crossed.any():
         return None
-    chosen, weights = _sample(crossed, rng)
+    # All crossings where they are rare, and a sample of the rest; weights restore the proportion.
+    yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
+    some_yes = rng.permutation(yes)[: _MAX_ROWS // 2]
+    some_no = rng.permutation(no)[: _MAX_ROWS - some_yes.size]
+    weights = np.where(crossed, yes.size / some_yes.size, no.size / some_no.size)
+    chosen = np.sort(np.concatenate((some_yes, some_no)))
     rows = panel.rows(market[chosen], times[chosen])
-    forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights, boosting.TreeSettings(), rng)
+    forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights[chosen], boosting.TreeSettings(), rng)
     return lambda asked: forest.probabilities(asked.data)
 
 
 def brier(predicted: Floats, rows: PanelRows) -> float:
     """The mean squared difference of predictions and outcomes."""
     return float(np.mean((predicted - rows.crossed) ** 2)) if len(rows) else float("inf")
-
-
-def _sample(crossed: Bools, rng: np.random.Generator) -> tuple[Ints, Floats]:
-    """Rows to fit: all crossings where they are rare, and a sample of the rest; weights restore the proportion."""
-    yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
-    some_yes = rng.permutation(yes)[: _MAX_ROWS // 2]
-    some_no = rng.permutation(no)[: _MAX_ROWS - some_yes.size]
-    weights = np.where(crossed, yes.size / some_yes.size, no.size / some_no.size)
-    chosen = np.sort(np.concatenate((some_yes, some_no)))
-    return chosen, weights[chosen]
 
 
 def _inflation(predicted: Floats, rows: PanelRows, least: float) -> float:

@@ -71,7 +71,16 @@ def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) 
     probability = historical.share if model.method == "own share" else float(model.predict(rows)[0])
     windows = panel.windows(0, at) * panel.starts_per_window / model.inflation * model.share_alike(probability)
     basis = f"{_METHODS[model.method].format(markets=len(panel.paths))} ({model.reason})"
-    return _estimate(probability, windows, historical, basis)
+    return share_estimate(probability, windows, historical, basis)
+
+
+def share_estimate(probability: float, windows: float, historical: Crossing, basis: str) -> Estimate:
+    """The estimate with the interval of a share over that many independent windows (Jeffreys)."""
+    hits, misses = probability * windows, (1 - probability) * windows
+    low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
+    high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
+    seconds = None if historical.median_time is None else historical.median_time / SECOND
+    return Estimate(probability, min(low, probability), max(high, probability), seconds, windows, basis)
 
 
 def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: float = 0.0) -> Estimate:
@@ -104,16 +113,8 @@ _METHODS = {
 
 
 def _share_only(historical: Crossing, why: str) -> Estimate:
-    return _estimate(historical.share, historical.windows, historical, f"the share of this market's own history: {why}")
-
-
-def _estimate(probability: float, windows: float, historical: Crossing, basis: str) -> Estimate:
-    """The estimate with the interval of a share over that many independent windows (Jeffreys)."""
-    hits, misses = probability * windows, (1 - probability) * windows
-    low = float(betaincinv(hits + 0.5, misses + 0.5, 0.025)) if hits else 0.0
-    high = float(betaincinv(hits + 0.5, misses + 0.5, 0.975)) if misses else 1.0
-    seconds = None if historical.median_time is None else historical.median_time / SECOND
-    return Estimate(probability, min(low, probability), max(high, probability), seconds, windows, basis)
+    basis = f"the share of this market's own history: {why}"
+    return share_estimate(historical.share, historical.windows, historical, basis)
 
 
 def _median_seconds(price: Estimate, hazard: Hazard, age: float, hours: float) -> float | None:

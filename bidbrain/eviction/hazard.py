@@ -234,26 +234,20 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
     )
     left = [sibling for sibling in watched if sibling.market != market and sibling.market.cloud == market.cloud]
     pieces = []
-    for (name, belongs), weight in zip(levels, SIBLINGS, strict=True):
+    for (name, belongs), stated in zip(levels, SIBLINGS, strict=True):
         near = [sibling for sibling in left if belongs(sibling.market)]
         left = [sibling for sibling in left if not belongs(sibling.market)]
-        if near:
-            pieces.append(
-                RateEvidence(
-                    name.format(counted(len({sibling.market for sibling in near}), "market")), _pooled(near, weight)
-                )
-            )
+        if not near:
+            continue
+        # The siblings' common rate, with the weight in evictions that their similarity supports.
+        total = sum((sibling.exposure for sibling in near), NOTHING)
+        total += _missing(total)
+        weight = _alike(near, stated)
+        # With no eviction at all the rate is still known to be low: half an eviction is assumed.
+        total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
+        markets = counted(len({sibling.market for sibling in near}), "market")
+        pieces.append(RateEvidence(name.format(markets), total.scaled(min(1.0, weight / total.evictions))))
     return pieces
-
-
-def _pooled(siblings: Sequence[Evidence], stated: float) -> Exposure:
-    """The siblings' common rate, with the weight in evictions that their similarity supports."""
-    total = sum((sibling.exposure for sibling in siblings), NOTHING)
-    total += _missing(total)
-    weight = _alike(siblings, stated)
-    # With no eviction at all the rate is still known to be low: half an eviction is assumed.
-    total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
-    return total.scaled(min(1.0, weight / total.evictions))
 
 
 def _missing(observed: Exposure) -> Exposure:

@@ -167,11 +167,8 @@ def _left_out(seen: PastOutcomes, model: _OutcomeModel) -> Floats:
     values, weights = _for_level(seen, model, seen.levels)
     apart = np.abs(seen.starts[:, None] - seen.starts[None, :])
     others = apart >= min(seen.length, float(np.median(apart)))
-    return _quantiles(values, weights * others * np.maximum(0.5 ** (apart / model.half_life), _MIN_WEIGHT))
-
-
-def _quantiles(values: Floats, weights: Floats) -> Floats:
-    """The three quantiles of each row."""
+    weights = weights * others * np.maximum(0.5 ** (apart / model.half_life), _MIN_WEIGHT)
+    # The three quantiles of each row.
     order = np.argsort(values, axis=1, kind="stable")
     ordered = np.take_along_axis(values, order, axis=1)
     heavy = np.take_along_axis(weights, order, axis=1)

@@ -83,10 +83,16 @@ class PastMarket:
         """The histories of the job's markets, continued by their beginning for as long as a job may take."""
         times = self.job.times.drawn(_MAX_LUCK)
         tail = self.job.longest + times.order + times.ending + 2 * HOUR
-        return {
-            offer.market: _continued(self.past.histories[offer.market], self.first, self.past.now, tail)
-            for offer in self.job.offers
-        }
+        span = self.past.now - self.first
+        laps = -(-tail // max(span, 1))
+        histories = {}
+        for market in (offer.market for offer in self.job.offers):
+            known = self.past.histories[market].window(self.first, self.past.now)
+            moments = [known.times[:-1] + lap * span for lap in range(laps + 1)]
+            moments.append(np.array([self.first + (laps + 1) * span], dtype=np.int64))
+            prices = [known.prices[:-1]] * (laps + 1) + [known.prices[-1:]]
+            histories[market] = PriceSeries(market, np.concatenate(moments), np.concatenate(prices))
+        return histories
 
     @cached_property
     def _replay(self) -> MarketReplay:
@@ -239,16 +245,6 @@ def _spread(begin: int, end: int, count: int) -> list[int]:
     return starts
 
 
-def _continued(series: PriceSeries, first: int, now: int, tail: int) -> PriceSeries:
-    """The history from `first` to `now`, then its beginning again."""
-    known = series.window(first, now)
-    laps = -(-tail // max(now - first, 1))
-    times = [known.times[:-1] + lap * (now - first) for lap in range(laps + 1)]
-    times.append(np.array([first + (laps + 1) * (now - first)], dtype=np.int64))
-    prices = [known.prices[:-1]] * (laps + 1) + [known.prices[-1:]]
-    return PriceSeries(series.market, np.concatenate(times), np.concatenate(prices))
-
-
 _ENOUGH: Final = 1 << 30
 """Machines of a market that has spot capacity: more than any job wants."""
 _AGES: Final = (AGES / HOUR).tolist()
@@ -329,7 +325,16 @@ class UnderLiveRules:
     def decide(self, situation: Situation) -> Decision:
         """The strategy's decision among the offers that a launch would show."""
         self.decisions += 1
-        self._note_evictions(situation)
+        held = {holding.allocation: holding for holding in situation.holdings}
+        for number, holding in self._held.items():
+            if number not in held and number not in self._returned and holding.rent.spot:
+                # A market that has evicted machines rests, and longer each time.
+                market, now = holding.rent.offer.market, situation.now
+                until, times = self._rests.get(market, (now, 0))
+                times = times + 1 if now <= until + LONGEST_REST else 1
+                self._rests[market] = now + min(FIRST_REST << (times - 1), LONGEST_REST), times
+        self._held = held
+
         fair = tuple(offer for offer in situation.offers if situation.price(offer) <= offer.on_demand)
         resting = {market for market, (until, _) in self._rests.items() if until > situation.now}
         calm = tuple(offer for offer in fair if offer.market not in resting) if resting else fair
@@ -337,19 +342,6 @@ class UnderLiveRules:
         decision = self.strategy.decide(situation if among == situation.offers else replace(situation, offers=among))
         self._returned |= {action.allocation for action in decision.actions if isinstance(action, Return)}
         return decision
-
-    def _note_evictions(self, situation: Situation) -> None:
-        held = {holding.allocation: holding for holding in situation.holdings}
-        gone = (
-            holding for number, holding in self._held.items() if number not in held and number not in self._returned
-        )
-        for holding in gone:
-            if holding.rent.spot:
-                market, now = holding.rent.offer.market, situation.now
-                until, times = self._rests.get(market, (now, 0))
-                times = times + 1 if now <= until + LONGEST_REST else 1
-                self._rests[market] = now + min(FIRST_REST << (times - 1), LONGEST_REST), times
-        self._held = held
 
 
 @dataclass(slots=True)

@@ -107,39 +107,30 @@ def calibrate(
     methods: dict[CrossingMethod, int] = {"present": 0, "own share": 0, "pooled share": 0}
     parts = []
     for origin in plan.origins(markets):
-        for method, part in _predicted(markets, plan, origin, rng):
-            methods[method] += 1
-            parts.append(part)
+        # Rows after the origin know their own past, but no outcome.
+        begin, end = origin - plan.history, origin + plan.horizon + plan.window
+        spanning = [
+            (series.window(max(series.first, begin), min(series.last, end)), bid)
+            for series, bid in markets
+            if series.first + plan.window < origin < series.last - plan.window
+        ]
+        if not spanning:
+            continue
+        panel = CrossingPanel(spanning, plan.window)
+        market, times = panel.starts_between(origin, origin + plan.horizon - 1)
+        if not times.size:
+            continue
+        own, pooled = panel.shares(origin)
+        model = fit(panel, origin, rng)
+        rows = panel.rows(market, times)
+        everybody = np.full(len(rows), pooled)
+        methods[model.method] += 1
+        parts.append(Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed))
+
     if not parts:
         raise TooLittleHistory("calibrate: no origin has a market with history before it and starts after it")
     joined = Predicted(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     return score(joined, methods, len(parts), rng)
-
-
-def _predicted(
-    markets: Sequence[tuple[PriceSeries, Bid]],
-    plan: CalibrationPlan,
-    origin: int,
-    rng: np.random.Generator,
-) -> Iterator[tuple[CrossingMethod, Predicted]]:
-    """One origin's horizon, if any market spans it. Rows after the origin know their own past, but no outcome."""
-    begin, end = origin - plan.history, origin + plan.horizon + plan.window
-    spanning = [
-        (series.window(max(series.first, begin), min(series.last, end)), bid)
-        for series, bid in markets
-        if series.first + plan.window < origin < series.last - plan.window
-    ]
-    if not spanning:
-        return
-    panel = CrossingPanel(spanning, plan.window)
-    market, times = panel.starts_between(origin, origin + plan.horizon - 1)
-    if not times.size:
-        return
-    own, pooled = panel.shares(origin)
-    model = fit(panel, origin, rng)
-    rows = panel.rows(market, times)
-    everybody = np.full(len(rows), pooled)
-    yield model.method, Predicted(rows.times, model.predict(rows), own[rows.market], everybody, rows.crossed)
 
 
 def score(starts: Predicted, methods: dict[CrossingMethod, int], origins: int, rng: np.random.Generator) -> Calibration:

@@ -7,7 +7,6 @@ Where the market's capacity is limited, a strategy is offered only what a reques
 machines are held than there are, those granted last are evicted first, machine by machine.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, inf, isfinite
@@ -144,15 +143,6 @@ class _JobReplay:
     def _ready(self) -> list[Holding]:
         return [held.holding for held in self.held.values() if held.holding.ready <= self.now]
 
-    def _joined(self, before: Sequence[Holding]) -> None:
-        """Machines have started up: those that worked already pause, and a gang that works with them begins an
-        attempt."""
-        works = bool(before) and gang_works(before, self.job.nodes)
-        self._stand_still(self.overheads.resize if works else 0)
-        grows = self.job.most_nodes > self.job.nodes
-        if self.job.nodes and (grows or not works) and gang_works(self._ready(), self.job.nodes):
-            self._begin_attempt()
-
     def _begin_attempt(self) -> None:
         """A gang runs as a whole: its checkpoints are counted from when the last of its nodes was there."""
         for held in self.held.values():
@@ -264,8 +254,15 @@ class _JobReplay:
                 return True
             self.work_left -= rate * (step_end - self.now)
             self.now = step_end
-            if changes and any(held.holding.ready == self.now for held in self.held.values()):
-                self._joined(ready)
+            if not changes or not any(held.holding.ready == self.now for held in self.held.values()):
+                continue
+            # Machines have started up: those that worked already pause, and a gang that works with them begins an
+            # attempt.
+            works = bool(ready) and gang_works(ready, self.job.nodes)
+            self._stand_still(self.overheads.resize if works else 0)
+            grows = self.job.most_nodes > self.job.nodes
+            if self.job.nodes and (grows or not works) and gang_works(self._ready(), self.job.nodes):
+                self._begin_attempt()
         return False
 
     def has_shown_enough(self) -> bool:
@@ -292,24 +289,20 @@ class _JobReplay:
             self._end(held.holding, End.HANDED_ON)
         return tuple(self.tenures)
 
-    def _buy(self, wanted: Rent) -> None:
-        rent = self._granted(wanted)
+    def _buy(self, rent: Rent) -> None:
+        """Buys as many machines as the market grants; on-demand capacity is unlimited."""
+        market = rent.offer.market
+        if rent.bid is not None:
+            granted = self.market.granted(market, rent.machines, self._spot_machines().get(market, 0), self.now)
+            rent = rent if granted >= rent.machines else replace(rent, machines=granted)
         if not rent.machines:
             return
-        evicted_at = None if rent.bid is None else self.market.evicted_at(rent.offer.market, rent.bid, self.now)
+        evicted_at = None if rent.bid is None else self.market.evicted_at(market, rent.bid, self.now)
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
-        if rent.bid is None and self.evicted and not rent.offer.market.reservation:
+        if rent.bid is None and self.evicted and not market.reservation:
             self.fallbacks.append(self.now)
         self.held[self.bought] = _HeldAllocation(holding, inf if evicted_at is None else evicted_at, holding.ready)
         self.bought += 1
-
-    def _granted(self, wanted: Rent) -> Rent:
-        """The number of machines that the market grants; on-demand capacity is unlimited."""
-        if wanted.bid is None:
-            return wanted
-        market = wanted.offer.market
-        granted = self.market.granted(market, wanted.machines, self._spot_machines().get(market, 0), self.now)
-        return wanted if granted >= wanted.machines else replace(wanted, machines=granted)
 
     def _open_offers(self) -> tuple[Offer, ...]:
         if not self.market.limited:

@@ -268,20 +268,14 @@ class RecordedSpells:
         ticks = np.arange(begin, end + 1, GAP)
         up = np.zeros(ticks.size, dtype=np.bool_)
         for offer, tape in zip(offers, tapes, strict=True):
-            cheap = at_most(np.array(tape.times), np.array(tape.prices), ticks, offer.on_demand)
-            up |= cheap & _is_open(market, offer.market, ticks)
+            there = at_most(np.array(tape.times), np.array(tape.prices), ticks, offer.on_demand)
+            openings = market.openings(offer.market)
+            if openings is not None:
+                times, opened = openings
+                there &= opened[np.maximum(times.searchsorted(ticks, side="right") - 1, 0)]
+            up |= there
         return cls(begin, GAP, outlook(up, GAP, PUBLIC_PRIOR))
 
     def at(self, now: int) -> SpotSpell:
         """The spell at a moment."""
         return self.outlook.spell(min((now - self.begin) // self.gap, self.outlook.state.size - 1))
-
-
-def _is_open(market: MarketReplay, of: Market, ticks: Ints) -> Bools:
-    openings = market.openings(of)
-    if openings is None:
-        return np.ones(ticks.size, dtype=np.bool_)
-    times, opened = openings
-    at = times.searchsorted(ticks, side="right") - 1
-    opened_at: Bools = opened[np.maximum(at, 0)]
-    return opened_at

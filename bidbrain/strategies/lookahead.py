@@ -160,8 +160,13 @@ class Lookahead:
     def _keeps(self, holding: Holding, staying: list[Holding], situation: Situation, prices: Floats) -> bool:
         """Whether to pay for another hour. The largest allocation competes with the best purchase in its place; smaller
         ones must be worth their price."""
-        paid, alive, survival = self._expected(holding, situation)
-        price = situation.price(holding.rent.offer) if holding.rent.spot else holding.rent.offer.on_demand
+        offer, bid = holding.rent.offer, holding.rent.bid
+        # The next hour of the allocation: the price, hours billed, hours alive, and the chance of surviving it.
+        price, paid, alive, survival = offer.on_demand, 1.0, 1.0, 1.0
+        if bid is not None:
+            price = situation.price(offer)
+            hour, at = self.hours[offer.market], place_of(bid - price)
+            paid, alive, survival = float(hour.paid_old[at]), float(hour.alive[at]), float(hour.survival[at])
         dollars = paid * holding.rent.machines * price / NANOS_PER_DOLLAR
         held = sum(other.nu for other in staying)
         if holding is not max(staying, key=lambda other: other.nu):
@@ -173,15 +178,6 @@ class Lookahead:
         renewed = self._price_of_work(dollars, alive, holding.nu * alive, survival * holding.nu)
         usd_per_work, _ = self._best(room, situation, prices)
         return renewed <= usd_per_work
-
-    def _expected(self, holding: Holding, situation: Situation) -> tuple[float, float, float]:
-        """An allocation's next hour: hours billed, hours alive, and the probability of surviving it."""
-        bid = holding.rent.bid
-        if bid is None:
-            return 1.0, 1.0, 1.0
-        hour = self.hours[holding.rent.offer.market]
-        at = place_of(bid - situation.price(holding.rent.offer))
-        return float(hour.paid_old[at]), float(hour.alive[at]), float(hour.survival[at])
 
     def _buy(self, situation: Situation, prices: Floats) -> tuple[list[Rent], str]:
         """One allocation that fills the room, and smaller ones that pay next to it."""

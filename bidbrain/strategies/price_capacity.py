@@ -108,7 +108,14 @@ class PriceCapacity:
         room -= sum(rent.machines * rent.offer.nu for rent in rents)
         smallest = min(offer.nu for offer in self.offers)
         look = LOOK_WITH_ROOM if room >= smallest else LOOK_WHEN_FULL
-        return Decision((*returns, *rents), situation.now + look, self._reason(ranked, rents, leaving))
+
+        cheapest = ", ".join(
+            f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work" for cost, offer in ranked[: self.pools]
+        )
+        bought = f"rent {' and '.join(map(described, rents))}" if rents else "rent nothing more"
+        returned = f"return {len(leaving)} allocations; " if leaving else ""
+        reason = f"{returned}{bought}; cheapest of {len(ranked)} open pools: {cheapest}"
+        return Decision((*returns, *rents), situation.now + look, reason)
 
     def _ranked(self, situation: Situation) -> list[tuple[float, Offer]]:
         """The open pools that beat on-demand, the lowest price of work first."""
@@ -162,11 +169,3 @@ class PriceCapacity:
         near = [offer for offer in near if offer.nu * self.pools <= most_nu] or near
         slowest, fastest = near[0].nu / MAX_UNEQUAL, near[0].nu * MAX_UNEQUAL
         return [offer for offer in near if slowest <= offer.nu <= fastest][: self.pools]
-
-    def _reason(self, ranked: list[tuple[float, Offer]], rents: list[Rent], leaving: list[Holding]) -> str:
-        listed = ", ".join(
-            f"{offer.market} at ${cost / NANOS_PER_DOLLAR:.4g} per unit of work" for cost, offer in ranked[: self.pools]
-        )
-        bought = f"rent {' and '.join(map(described, rents))}" if rents else "rent nothing more"
-        returned = f"return {len(leaving)} allocations; " if leaving else ""
-        return f"{returned}{bought}; cheapest of {len(ranked)} open pools: {listed}"

@@ -148,7 +148,19 @@ class Proteus:
         # An allocation that leaves at the end of its hour occupies its room until then.
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         bought, room, after = self._buy(total, before, room, candidates, prices)
-        return Decision((*returns, *bought), self._next_look(now, kept, bought, room), _reason(bought, before, after))
+        machines = Counter[tuple[Offer, int | None]]()
+        for rent in bought:
+            machines[rent.offer, rent.bid] += rent.machines
+        purchases = " and ".join(described(Rent(offer, count, bid)) for (offer, bid), count in machines.items())
+        if not bought:
+            reason = f"no purchase lowers the expected cost of ${before:.3g} per unit of work"
+            if not isfinite(before):
+                reason = "no machine can be rented at a finite expected cost"
+        elif isfinite(before):
+            reason = f"buying {purchases} lowers the expected cost per unit of work from ${before:.3g} to ${after:.3g}"
+        else:
+            reason = f"rent {purchases} (expected ${after:.3g} per unit of work)"
+        return Decision((*returns, *bought), self._next_look(now, kept, bought, room), reason)
 
     def _renew(
         self, situation: Situation, candidates: Callable[[float], BidGrid]
@@ -164,23 +176,19 @@ class Proteus:
             if _hours_left(holding, now) * HOUR <= RENEW_BEFORE + SECOND:
                 renewed = self._held(holding, situation, 1.0)
                 rest = _total([term for number, term in terms.items() if number != holding.allocation])
-                if self._keeps(renewed, rest, candidates, situation.most_nu - (occupied - holding.nu)):
+                # Another hour must beat returning the allocation, and replacing it with the best purchase.
+                keep = self._cost_per_work(_with(rest, renewed), changes=False)
+                keeps = keep <= self._cost_per_work(rest, changes=True)
+                if keeps:
+                    swap, _ = self._best(rest, candidates(situation.most_nu - (occupied - holding.nu)))
+                    keeps = keep <= swap
+                if keeps:
                     terms[holding.allocation] = renewed
                 else:
                     del terms[holding.allocation]
                     returns.append(Return(holding.allocation, holding.hour_end(now)))
         kept = [holding for holding in staying if holding.allocation in terms]
         return kept, list(terms.values()), returns
-
-    def _keeps(
-        self, renewed: AllocationTerms, rest: AllocationTerms, candidates: Callable[[float], BidGrid], room: float
-    ) -> bool:
-        """Whether another hour of an allocation beats returning it, and replacing it with the best purchase."""
-        keep = self._cost_per_work(_with(rest, renewed), changes=False)
-        if keep > self._cost_per_work(rest, changes=True):
-            return False
-        swap, _ = self._best(rest, candidates(room))
-        return keep <= swap
 
     def _buy(
         self,
@@ -278,19 +286,3 @@ def _with(total: AllocationTerms, more: AllocationTerms) -> AllocationTerms:
     return AllocationTerms(
         total.cost + more.cost, total.survival * more.survival, total.useful + more.useful, total.nu + more.nu
     )
-
-
-def _reason(bought: list[Rent], before: float, after: float) -> str:
-    if not bought:
-        return (
-            f"no purchase lowers the expected cost of ${before:.3g} per unit of work"
-            if isfinite(before)
-            else ("no machine can be rented at a finite expected cost")
-        )
-    machines = Counter[tuple[Offer, int | None]]()
-    for rent in bought:
-        machines[rent.offer, rent.bid] += rent.machines
-    purchases = " and ".join(described(Rent(offer, count, bid)) for (offer, bid), count in machines.items())
-    if not isfinite(before):
-        return f"rent {purchases} (expected ${after:.3g} per unit of work)"
-    return f"buying {purchases} lowers the expected cost per unit of work from ${before:.3g} to ${after:.3g}"

@@ -20,7 +20,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.strategies.regions_knowledge import HAZARDS, Known
-from bidbrain.strategies.regions_plan import MAX_STEPS, PlacePrices, PlanTerms, RegionsPlan
+from bidbrain.strategies.regions_plan import MAX_STEPS, PlanTerms, RegionsPlan
 from pricing_data.series import Ints
 from pricing_data.units import usd_text
 
@@ -260,11 +260,19 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
     place = np.full(count.size, len(kept) - 1)
     place[kept] = np.arange(len(kept))
     back = np.bincount(region, returns * usable) + 1e-6
-    places = tuple(PlacePrices(*figures) for figures in np.stack((usd, up, back, losses), axis=1)[kept].tolist())
     first = [int(np.argmax(region == number)) for number in kept]
-    moves = tuple(map(tuple, at.moving[np.ix_(first, first)].tolist()))
-    cheapest = float(at.on_demand.min())
-    return PlanTerms(places, moves, cheapest, at.work, max(at.slack, 0.0), at.delay), place[region]
+    terms = PlanTerms(
+        usd[kept],
+        up[kept],
+        back[kept].astype(np.float64),
+        losses[kept],
+        np.ascontiguousarray(at.moving[np.ix_(first, first)]),
+        float(at.on_demand.min()),
+        at.work,
+        max(at.slack, 0.0),
+        at.delay,
+    )
+    return terms, place[region]
 
 
 def _reason(at: RegionsSituation, chosen: RegionsOption, other: RegionsOption | None, why: str) -> str:

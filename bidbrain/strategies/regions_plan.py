@@ -29,23 +29,17 @@ YOUNG: Final = 1.5
 _OLD_UNTIL: Final = 12.0
 
 
-@dataclass(frozen=True, slots=True)
-class PlacePrices:
-    """A region: its spot price, chance of spot now, returns per hour, and how much more often it ends spells."""
-
-    usd: float
-    up: float
-    returns: float
-    losses: float
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PlanTerms:
-    """The inputs of a plan: `moves[j][k]` dollars from place j to place k, the cheapest on-demand price, and the most
-    work and slack that the plan covers."""
+    """The inputs of a plan. By place, which is a region: its spot price (`usd`), the chance that spot is `up` now,
+    returns per hour, and how much more often it ends spells. `moves[j, k]` are dollars from place j to place k;
+    `on_demand` is the cheapest such price, and `work` and `slack` are the most that the plan covers."""
 
-    places: tuple[PlacePrices, ...]
-    moves: tuple[tuple[float, ...], ...]
+    usd: Floats
+    up: Floats
+    returns: Floats
+    losses: Floats
+    moves: Floats
     on_demand: float
     work: float
     slack: float
@@ -61,7 +55,7 @@ class RegionsPlan:
         # More slack than this is never scarce.
         self._most = ceil(min(terms.slack, max(0.75 * work, 6 * terms.delay, 4.0)) / self._step) + 1
         self._last = ceil(work / self._step) + 1 + self._most
-        self._table = np.zeros((self._last + 2, len(terms.places), _StepRow.OLD, self._most + 1))
+        self._table = np.zeros((self._last + 2, terms.usd.size, _StepRow.OLD, self._most + 1))
         self._fill(terms)
         self._flat = self._table.ravel()
 
@@ -96,8 +90,8 @@ class RegionsPlan:
     def _fill(self, terms: PlanTerms) -> None:
         """Everything but the minima is linear, so a step is a matrix by place: there are many steps with few elements,
         and the number of array operations decides how long they take."""
-        delay, moves = terms.delay, np.array(terms.moves)[:, :, None]
-        count, slacks, part = len(terms.places), self._most + 1, delay / self._step
+        delay, moves = terms.delay, terms.moves[:, :, None]
+        count, slacks, part = terms.usd.size, self._most + 1, delay / self._step
         late, stuck = (ceil(min(most, slacks)) for most in (2 * part, part + 1))
         hours = np.arange(self._last + 2) * self._step
         late_usd = terms.on_demand * (delay + hours[:, None] - hours[:late])
@@ -154,15 +148,15 @@ held and a start in each place."""
 
 def _linear_step(terms: PlanTerms, step: float) -> Floats:
     """The matrix of each place that turns the inputs of a step into the costs with one more step of time."""
-    price, up, returns, factor = np.array(
-        [(place.usd, place.up, place.returns, place.losses) for place in terms.places]
-    ).T
+    price, up, factor = terms.usd, terms.up, terms.losses
     count, part, aging = price.size, terms.delay / step, 1 - exp(-step / YOUNG)
-    moves = np.array(terms.moves)
-    chosen, rest = _first_up(up, np.argsort(price + factor * moves.mean(axis=0), kind="stable"))
+    chosen, rest = _first_up(up, np.argsort(price + factor * terms.moves.mean(axis=0), kind="stable"))
     known = np.eye(_CONSTANT + 1 + 4 * count)
     constant, starts = known[_CONSTANT], known[_CONSTANT + 1 :].reshape(4, count, -1)
-    offers = _offers(_within(returns, step), up)
+    # By what is held (on demand, nothing, an old and a young machine) and where: how likely each place comes up.
+    back = _within(terms.returns, step)
+    better = np.where(np.eye(count, dtype=np.bool_), 0.0, back * (1 - up))
+    offers = np.stack([np.tile(back, (count, 1))] * 2 + [better] * 2)
     held = [(1 - offers[what].sum(axis=1))[:, None] * known[what] + offers[what] @ starts[what] for what in range(4)]
     # The chance that a machine is lost within a step, by its place and age.
     young_rate = HAZARDS[True].between(0.0, YOUNG) / YOUNG
@@ -181,12 +175,6 @@ def _linear_step(terms: PlanTerms, step: float) -> Floats:
     )
     rows[_StepRow.BEGUN] = (1 - part) * rows[_StepRow.RUN] + part * known[4] + (price * terms.delay)[:, None] * constant
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
-
-
-def _offers(back: Floats, up: Floats) -> Floats:
-    """By what is held (on demand, nothing, an old and a young machine) and where: how likely each place comes up."""
-    better = np.where(np.eye(up.size, dtype=np.bool_), 0.0, back * (1 - up))
-    return np.stack([np.tile(back, (up.size, 1))] * 2 + [better] * 2)
 
 
 def _within(rates: Floats, step: float) -> Floats:

@@ -111,7 +111,18 @@ class TierMl:
         """Decides every two minutes."""
         wake_at = situation.now + _LOOK_EVERY
         current = next((holding for holding in situation.holdings if holding.leaves_at is None), None)
-        best = self._longest_lasting(situation)
+        limit = situation.baseline.offer.on_demand / situation.baseline.offer.nu
+        fair = [
+            offer
+            for offer in situation.offers
+            if situation.price(offer) <= offer.on_demand and situation.price(offer) / offer.nu <= limit
+        ]
+        # The cheapest of those that are expected to last equally long.
+        best = max(
+            fair,
+            key=lambda offer: (self._expected(situation, offer), -situation.price(offer) / offer.nu),
+            default=None,
+        )
         if best is None:
             rents = () if current is not None else (situation.baseline,)
             return Decision(rents, wake_at, "every spot price is above on-demand")
@@ -129,20 +140,6 @@ class TierMl:
         hours = self._expected(situation, best) / HOUR
         reason = f"{best.market} is expected to last {hours:.1f} hours before an eviction"
         return Decision((*leave, Rent(best, machines, best.on_demand)), wake_at, reason)
-
-    def _longest_lasting(self, situation: Situation) -> Offer | None:
-        """The cheapest of those that are expected to last equally long."""
-        limit = situation.baseline.offer.on_demand / situation.baseline.offer.nu
-        fair = [
-            offer
-            for offer in situation.offers
-            if situation.price(offer) <= offer.on_demand and situation.price(offer) / offer.nu <= limit
-        ]
-        return max(
-            fair,
-            key=lambda offer: (self._expected(situation, offer), -situation.price(offer) / offer.nu),
-            default=None,
-        )
 
     def _expected(self, situation: Situation, offer: Offer) -> float:
         return self.mttf[offer.market].at(situation.price(offer), offer.on_demand)

@@ -86,35 +86,35 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
     groups: dict[tuple[str, float], list[JobResult]] = {}
     for result in results:
         groups.setdefault((result.scheme, result.hours), []).append(result)
-    return [_summary(name, hours, rows) for (name, hours), rows in groups.items()]
+    summaries = []
+    for (name, hours), rows in groups.items():
+        finished = [row for row in rows if row.end is not None]
+        shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
+        machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
+        free = sum(row.free_hours for row in finished)
+        count = max(len(finished), 1)
+        summary = BacktestSummary(
+            scheme=name,
+            hours=hours,
+            jobs=len(rows),
+            cost_pct=float(shares.mean()),
+            cost_p50=float(np.quantile(shares, 0.5)),
+            cost_p95=float(np.quantile(shares, 0.95)),
+            runtime_ratio=float(np.mean([row.runtime_hours / hours for row in finished] or [np.nan])),
+            evictions_per_job=sum(row.evictions for row in finished) / count,
+            free_pct=100 * free / machine_hours if machine_hours else 0.0,
+            unfinished=len(rows) - len(finished),
+            on_demand_hours=sum(row.on_demand_hours for row in finished) / count,
+            spot_hours=sum(row.spot_hours for row in finished) / count,
+            free_hours=free / count,
+        )
+        summaries.append(summary)
+    return summaries
 
 
 def notes(results: Iterable[JobResult]) -> list[str]:
     """The notes on strategies, once each."""
     return list(dict.fromkeys(f"{result.scheme} in {result.zone}: {result.note}" for result in results if result.note))
-
-
-def _summary(name: str, hours: float, rows: list[JobResult]) -> BacktestSummary:
-    finished = [row for row in rows if row.end is not None]
-    shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
-    machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
-    free = sum(row.free_hours for row in finished)
-    count = max(len(finished), 1)
-    return BacktestSummary(
-        scheme=name,
-        hours=hours,
-        jobs=len(rows),
-        cost_pct=float(shares.mean()),
-        cost_p50=float(np.quantile(shares, 0.5)),
-        cost_p95=float(np.quantile(shares, 0.95)),
-        runtime_ratio=float(np.mean([row.runtime_hours / hours for row in finished] or [np.nan])),
-        evictions_per_job=sum(row.evictions for row in finished) / count,
-        free_pct=100 * free / machine_hours if machine_hours else 0.0,
-        unfinished=len(rows) - len(finished),
-        on_demand_hours=sum(row.on_demand_hours for row in finished) / count,
-        spot_hours=sum(row.spot_hours for row in finished) / count,
-        free_hours=free / count,
-    )
 
 
 def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
@@ -208,31 +208,28 @@ def differences(
     for result in results:
         groups.setdefault((result.scheme, result.hours), {})[result.zone, result.start] = result
     theirs = {hours: jobs for (name, hours), jobs in groups.items() if name == against}
-    return [
-        _difference(variant, against, [(job, theirs[hours][key]) for key, job in jobs.items()], rng)
-        for (name, hours), jobs in groups.items()
-        if name != against
-    ]
 
-
-def _difference(
-    variant: str, against: str, pairs: Sequence[tuple[JobResult, JobResult]], rng: np.random.Generator
-) -> PairedDifference:
-    first, _ = pairs[0]
-    finished = [(mine, theirs) for mine, theirs in pairs if mine.end is not None and theirs.end is not None]
-    cost = [100 * (mine.cost / mine.on_demand_cost - theirs.cost / theirs.on_demand_cost) for mine, theirs in finished]
-    runtime = [(mine.runtime_hours - theirs.runtime_hours) / mine.hours for mine, theirs in finished]
-    blocks = blocks_of([mine.start for mine, _ in finished], first.hours)
-    return PairedDifference(
-        variant,
-        first.scheme,
-        against,
-        first.hours,
-        len(finished),
-        len(pairs) - len(finished),
-        mean_interval(np.array(cost), blocks, rng),
-        mean_interval(np.array(runtime), blocks, rng),
-    )
+    compared = []
+    for (name, hours), jobs in groups.items():
+        if name == against:
+            continue
+        pairs = [(job, theirs[hours][key]) for key, job in jobs.items()]
+        finished = [(mine, other) for mine, other in pairs if mine.end is not None and other.end is not None]
+        cost = [100 * (mine.cost / mine.on_demand_cost - other.cost / other.on_demand_cost) for mine, other in finished]
+        runtime = [(mine.runtime_hours - other.runtime_hours) / hours for mine, other in finished]
+        blocks = blocks_of([mine.start for mine, _ in finished], hours)
+        difference = PairedDifference(
+            variant,
+            name,
+            against,
+            hours,
+            len(finished),
+            len(pairs) - len(finished),
+            mean_interval(np.array(cost), blocks, rng),
+            mean_interval(np.array(runtime), blocks, rng),
+        )
+        compared.append(difference)
+    return compared
 
 
 def blocks_of(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:

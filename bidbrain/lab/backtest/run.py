@@ -10,7 +10,7 @@ from math import ceil
 
 import numpy as np
 
-from bidbrain.billing import Bill, Charge, End, Life, usd
+from bidbrain.billing import Charge, End, Life, usd
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming, known_before
@@ -23,7 +23,7 @@ from bidbrain.lab.backtest.scenario import LONGEST_RATIO, BadScenario, Scenario
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.pace import PastJobs
-from bidbrain.replay.run import ReplayedJob, Run, Tenure, bill_of_machine
+from bidbrain.replay.run import ReplayedJob, Run, bill_of_machine
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.inputs import StrategyInputs
@@ -62,7 +62,26 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
         histories = list(scenario.histories_in(zone).values())
         market = scenario.replay_in(zone)
         unit = UnitPrices.of(histories, scenario.offers_in(zone), scenario.baseline.offer, market, scenario.depth)
-        return [_bound(scenario, zone, job, hours, unit) for hours, job in jobs_in(scenario, zone)]
+        results = []
+        for hours, job in jobs_in(scenario, zone):
+            cost, end = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
+            bound = JobResult(
+                scheme=BOUND,
+                zone=zone,
+                hours=hours,
+                start=job.start,
+                end=end,
+                cost=cost / HOUR / NANOS_PER_DOLLAR,
+                refunds=0.0,
+                on_demand_cost=_on_demand_dollars(scenario.baseline, hours),
+                evictions=0,
+                on_demand_hours=0.0,
+                spot_hours=0.0,
+                free_hours=0.0,
+                runtime_hours=(end - job.start) / HOUR,
+            )
+            results.append(bound)
+        return results
     return run_strategy(scenario, zone, set_ups_in(scenario, portion.strategy, zone))
 
 
@@ -109,28 +128,6 @@ def jobs_in(scenario: Scenario, zone: str) -> Iterator[tuple[float, ReplayedJob]
             )
 
 
-def _bound(scenario: Scenario, zone: str, job: ReplayedJob, hours: float, unit: UnitPrices) -> JobResult:
-    cost, end = least_cost(job, unit, scenario.overheads.startup, int(hours * HOUR))
-    dollars = cost / HOUR / NANOS_PER_DOLLAR
-    runtime = (end - job.start) / HOUR
-    on_demand = _on_demand_dollars(scenario.baseline, hours)
-    return JobResult(
-        scheme=BOUND,
-        zone=zone,
-        hours=hours,
-        start=job.start,
-        end=end,
-        cost=dollars,
-        refunds=0.0,
-        on_demand_cost=on_demand,
-        evictions=0,
-        on_demand_hours=0.0,
-        spot_hours=0.0,
-        free_hours=0.0,
-        runtime_hours=runtime,
-    )
-
-
 def _result(
     scenario: Scenario,
     zone: str,
@@ -140,12 +137,22 @@ def _result(
     histories: dict[Market, PriceSeries],
 ) -> JobResult:
     job = run.job
-    bills = [(tenure, bill_of_machine(tenure.rent, tenure.life, scenario.billing, histories)) for tenure in run.tenures]
     cost, saved = 0.0, 0.0
-    for tenure, bill in bills:
+    # Machine-hours on demand, paid on the spot market, and used there without payment.
+    on_demand = paid = free = 0.0
+    for tenure in run.tenures:
+        bill = bill_of_machine(tenure.rent, tenure.life, scenario.billing, histories)
         cost += usd(bill.amount) * tenure.rent.machines
         nanos = sum(charge.price * _unpaid(charge) // SECOND for charge in bill.charges)
         saved += usd(nanos) * tenure.rent.machines
+        machines = tenure.rent.machines / HOUR
+        if tenure.rent.bid is None:
+            on_demand += (tenure.end - tenure.start) * machines
+        else:
+            gift = sum(map(_unpaid, bill.charges))
+            free += gift * machines
+            paid += (tenure.end - tenure.start - gift) * machines
+
     ended = run.job.limit if run.end is None else run.end
     if chosen.reliable and scenario.reliable is not None:
         life = Life(job.start, ended, End.HANDED_ON)
@@ -161,24 +168,12 @@ def _result(
         saved,
         _on_demand_dollars(scenario.baseline, hours),
         run.evictions,
-        *_machine_hours(bills),
+        on_demand,
+        paid,
+        free,
         (ended - job.start) / HOUR,
         chosen.note,
     )
-
-
-def _machine_hours(bills: list[tuple[Tenure, Bill]]) -> tuple[float, float, float]:
-    """Machine-hours on demand, paid on the spot market, and used there without payment."""
-    on_demand = paid = free = 0.0
-    for tenure, bill in bills:
-        machines = tenure.rent.machines / HOUR
-        if tenure.rent.bid is None:
-            on_demand += (tenure.end - tenure.start) * machines
-        else:
-            gift = sum(map(_unpaid, bill.charges))
-            free += gift * machines
-            paid += (tenure.end - tenure.start - gift) * machines
-    return on_demand, paid, free
 
 
 def _unpaid(charge: Charge) -> int:

@@ -11,7 +11,6 @@ from math import ceil
 
 import numpy as np
 
-from bidbrain.arrays import Bools
 from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of, in_force
@@ -76,11 +75,15 @@ class ByAvailability:
         `room` is the most machines of each market that the job could use.
         """
         known = list(histories)
-        capacities = {
-            series.market: _capacity(self.traces[series.market], self.machines or room[series.market], train, test)
-            for series in known
-            if series.market in self.traces
-        }
+        capacities = {}
+        for market in (series.market for series in known if series.market in self.traces):
+            trace, machines = self.traces[market], self.machines or room[market]
+            _, played, begin = _divided(trace, train, test)
+            gap = trace.gap_seconds * SECOND
+            ticks = np.resize(played, (test.end - begin) // gap + 1)
+            there = ticks * machines // max(trace.wanted, 1)
+            kept = np.flatnonzero(np.diff(there, prepend=-1))
+            capacities[market] = Capacity(begin + kept * gap, there[kept])
         return MarketReplay(known, capacities)
 
     def learned(self, train: Span, test: Span) -> EvictionEvidence:
@@ -121,7 +124,16 @@ class ByHazard:
     ) -> EvictionEvidence:
         """Evidence of one machine per market that runs throughout training and is replaced after each eviction."""
         lives = DrawnLives(self.mortality, self.seed)
-        seen = {market: list(_kept_up(market, lives, train)) for market in self.mortality}
+        seen: dict[Market, list[Lifetime]] = {}
+        for market in self.mortality:
+            seen[market], start = [], train.start
+            while start < train.end:
+                taken = lives.evicted_at(market, start)
+                end = train.end if taken is None else min(taken, train.end)
+                seconds = (end - start) / SECOND
+                life = Lifetime(market.cloud, market.zone, market.instance_type, start, seconds, end == taken)
+                seen[market].append(life)
+                start = end
         ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
         evidence = tuple(Evidence(market, exposure_of_lives(known, ages)) for market, known in seen.items())
         return EvictionEvidence(evidence, dict.fromkeys(seen, ages))
@@ -155,11 +167,16 @@ def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposu
     and their risk is highest when they are young. All lives of a spell end in the same eviction, and the machines of
     one trace mostly go together, so the lives count for no more than the spells of one machine.
     """
-    lives = [
-        Lifetime(market.cloud, market.zone, market.instance_type, 0, ticks * trace.gap_seconds, ended)
-        for machine in range(1, int(up.max(initial=0)) + 1)
-        for ticks, ended in _lives_of(up >= machine)
-    ]
+    lives = []
+    for machine in range(1, int(up.max(initial=0)) + 1):
+        # Machines bought at up to `_STARTS` ticks: how many ticks each lives, and whether an eviction ends it.
+        starts, downs = np.flatnonzero(up >= machine), np.flatnonzero(up < machine)
+        for start in starts[:: max(1, -(-starts.size // _STARTS))].tolist():
+            at = int(np.searchsorted(downs, start))
+            ended = at < downs.size
+            seconds = ((int(downs[at]) if ended else up.size) - start) * trace.gap_seconds
+            lives.append(Lifetime(market.cloud, market.zone, market.instance_type, 0, seconds, ended))
+
     whole = exposure_of_lives(lives)
     part = AvailabilityTrace(trace.name, trace.gap_seconds, up)
     drops = part.preemptions / max(int(up.max(initial=0)), 1)
@@ -167,35 +184,6 @@ def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposu
         return Exposure(part.preemptions, part.machine_hours), AGELESS
     share = drops / whole.evictions
     return whole.scaled(share), AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT / share)
-
-
-def _lives_of(up: Bools) -> Iterable[tuple[int, bool]]:
-    """For machines bought at up to `_STARTS` ticks: how many ticks each lives, and whether an eviction ended it."""
-    starts = np.flatnonzero(up)
-    downs = np.flatnonzero(~up)
-    for start in starts[:: max(1, -(-starts.size // _STARTS))].tolist():
-        at = int(np.searchsorted(downs, start))
-        ended = at < downs.size
-        yield (int(downs[at]) if ended else up.size) - start, ended
-
-
-def _capacity(trace: AvailabilityTrace, machines: int, train: Span, test: Span) -> Capacity:
-    _, played, begin = _divided(trace, train, test)
-    gap = trace.gap_seconds * SECOND
-    ticks = np.resize(played, (test.end - begin) // gap + 1)
-    there = ticks * machines // max(trace.wanted, 1)
-    kept = np.flatnonzero(np.diff(there, prepend=-1))
-    return Capacity(begin + kept * gap, there[kept])
-
-
-def _kept_up(market: Market, lives: DrawnLives, train: Span) -> Iterable[Lifetime]:
-    start = train.start
-    while start < train.end:
-        taken = lives.evicted_at(market, start)
-        end = train.end if taken is None else min(taken, train.end)
-        seconds = (end - start) / SECOND
-        yield Lifetime(market.cloud, market.zone, market.instance_type, start, seconds, end == taken)
-        start = end
 
 
 class BadScenario(BidBrainError):

@@ -53,7 +53,15 @@ def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
     Measured entries stay unchanged. The rank is the one with the lowest error on the references themselves, each left
     out in turn with the same gaps. Rank 0 is their mean. Estimates stay within the references' range in each column.
     """
-    references = _checked(references, measured)
+    if references.ndim != 2 or references.shape[0] < 3 or measured.shape != references.shape[1:]:
+        raise BadFingerprint(
+            f"references of shape {references.shape} and a row of {measured.shape}: at least three references"
+            " with as many columns as the row are needed"
+        )
+    if np.isinf(references).any() or np.isinf(measured).any():
+        raise BadFingerprint("a throughput is infinite: use numbers, or NaN for unmeasured entries")
+    references = filled(references, min(2, references.shape[0] - 2))
+
     gaps = np.isnan(measured)
     ranks = range(min(_MAX_RANKS, references.shape[0] - 2) + 1)
     errors = _left_out_errors(references, ~gaps, ranks)
@@ -80,17 +88,6 @@ def filled(rows: Floats, rank: int) -> Floats:
         if change <= _CONVERGED * float(np.abs(current).max()):
             break
     return current
-
-
-def _checked(references: Floats, measured: Floats) -> Floats:
-    if references.ndim != 2 or references.shape[0] < 3 or measured.shape != references.shape[1:]:
-        raise BadFingerprint(
-            f"references of shape {references.shape} and a row of {measured.shape}: at least three references"
-            " with as many columns as the row are needed"
-        )
-    if np.isinf(references).any() or np.isinf(measured).any():
-        raise BadFingerprint("a throughput is infinite: use numbers, or NaN for unmeasured entries")
-    return filled(references, min(2, references.shape[0] - 2))
 
 
 def _model(rows: Floats, rank: int) -> LowRankModel:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, Pieces, scale_of_rows
+from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
 
 # Of an hour; what is less is rounding.
 _NO_HOURS = 1e-9
@@ -87,13 +87,6 @@ class PlannedPiece(NamedTuple):
     share: float
 
 
-def _parts(columns: Pieces) -> Iterator[PlannedPiece]:
-    """Pieces by row, type and start, without those of no length."""
-    order = np.lexsort((columns.start, columns.type, columns.row))
-    order = order[(columns.share * (columns.end - columns.start))[order] > _NO_HOURS * 3600]
-    return map(PlannedPiece, *(getattr(columns, name)[order].tolist() for name in PlannedPiece._fields))
-
-
 def _joined(parts: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
     """The pieces, those that follow each other without a change as one."""
     ordered = iter(parts)
@@ -115,7 +108,13 @@ def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list
 
     Such a row runs on one type after the other, on the workers that fixed pieces and earlier rows leave.
     """
-    table = [] if allocation.pieces is None else list(_joined(_parts(allocation.pieces)))
+    table, columns = list[PlannedPiece](), allocation.pieces
+    if columns is not None:
+        # By row, type and start, without those of no length.
+        order = np.lexsort((columns.start, columns.type, columns.row))
+        order = order[(columns.share * (columns.end - columns.start))[order] > _NO_HOURS * 3600]
+        ordered = (getattr(columns, name)[order].tolist() for name in PlannedPiece._fields)
+        table = list(_joined(map(PlannedPiece, *ordered)))
     if allocation.hours is not None:
         table += _in_free_time(problem, allocation.hours, table)
     return sorted(table, key=lambda piece: (piece.row, piece.start))

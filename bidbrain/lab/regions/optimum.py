@@ -51,16 +51,15 @@ def published_plan(window: Window) -> Steps:
     It is then carried out under the window's rules, where a start may take less.
     """
     job, regions = window.job, window.record.regions
-    seconds = [[_published_seconds(a, b, job.checkpoint_gb) for b in regions] for a in regions]
-    return _schedule(window, _in_parts(window, 1, job.delay + np.array(seconds) * SECOND, free_last=False))
-
-
-def _published_seconds(source: str, target: str, gb: float) -> float:
-    """Time of a move beyond that within a region, at the object-store speeds that the study measured."""
-    if source == target:
-        return 0.0
-    gbit = 8.2 if source.split("-", maxsplit=1)[0] == target.split("-", maxsplit=1)[0] else 3.59
-    return gb * 8.192 * (1 / gbit - 1 / 9.72)
+    # The time of a move beyond that within a region, at the object-store speeds that the study measured.
+    seconds = np.zeros((len(regions), len(regions)))
+    for i, source in enumerate(regions):
+        for j, target in enumerate(regions):
+            if source != target:
+                is_near = source.split("-", maxsplit=1)[0] == target.split("-", maxsplit=1)[0]
+                gbit = 8.2 if is_near else 3.59
+                seconds[i, j] = job.checkpoint_gb * 8.192 * (1 / gbit - 1 / 9.72)
+    return _schedule(window, _in_parts(window, 1, job.delay + seconds * SECOND, free_last=False))
 
 
 def _in_parts(window: Window, parts: int, delay: Floats, *, free_last: bool) -> _WindowInParts:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bidbrain.arrays import Bools, Floats, Ints
+from bidbrain.arrays import Floats, Ints
 from bidbrain.lab.gavel.policies.base import Policy, Warm, allocation, require_steps, with_least_throughput
 from bidbrain.lab.gavel.problem import (
     NO_TYPE,
@@ -147,17 +147,15 @@ class Agnostic:
         others = tuple(line for line in believed.infeasible if line not in stuck)
         actual = allocation(problem, believed.shares * part * can, believed.objective, others, believed.notes)
         hours = None if believed.hours is None else believed.hours * part * can
-        spread = None if believed.pieces is None else _spread(believed.pieces, part, can)
+        spread, pieces = None, believed.pieces
+        if pieces is not None:
+            # Each piece is on every type that its row can run on, for the type's part of the time.
+            on_types = [
+                replace(pieces, type=0 * pieces.type + kind, share=pieces.share * share * can[pieces.row, kind])
+                for kind, share in enumerate(part)
+            ]
+            spread = Pieces.joined(on_types)
         return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread, exact=believed.exact)
-
-
-def _spread(pieces: Pieces, part: Floats, can: Bools) -> Pieces:
-    """Each piece on every type that its row can run on, for the type's part of the time."""
-    kinds = [
-        replace(pieces, type=0 * pieces.type + kind, share=pieces.share * share * can[pieces.row, kind])
-        for kind, share in enumerate(part)
-    ]
-    return Pieces.joined(kinds)
 
 
 def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:

@@ -112,7 +112,11 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
                 raise NoExactPlan("not all deadlines can be kept together") from None
             raise InfeasibleDeadlines(_most_done(batch, ends, columns)) from None
         rates = _rates(columns, x)
-        crowded = np.flatnonzero((_held(batch, ends, columns, rates) > batch.workers * _CAPACITY_MARGIN).any(axis=1))
+        # Workers of each type held at the beginning of each interval, when the number is highest.
+        cell = columns.interval * len(batch.types) + columns.type
+        held = np.bincount(cell, batch.scale[columns.job] * rates, len(ends) * len(batch.types))
+        held_at_begin = held.reshape(len(ends), len(batch.types))
+        crowded = np.flatnonzero((held_at_begin > batch.workers * _CAPACITY_MARGIN).any(axis=1))
         cuts, laid_out = _cuts(batch, ends, columns, x, rates, crowded)
         if not len(cuts):
             return _plan(batch, columns, x, rates, laid_out)
@@ -194,13 +198,6 @@ def _program(batch: DeadlineBatch, ends: Floats, columns: _IntervalColumns, over
 def _rates(columns: _IntervalColumns, x: Floats) -> Floats:
     """X of the columns if every job runs evenly in its time of an interval."""
     return np.asarray(x * columns.alone / columns.span)
-
-
-def _held(batch: DeadlineBatch, ends: Floats, columns: _IntervalColumns, rates: Floats) -> Floats:
-    """Workers of each type held at the beginning of each interval, when the number is highest."""
-    cell = columns.interval * len(batch.types) + columns.type
-    held = np.bincount(cell, batch.scale[columns.job] * rates, len(ends) * len(batch.types))
-    return np.asarray(held.reshape(len(ends), len(batch.types)))
 
 
 def _plan(

@@ -11,8 +11,8 @@ import numpy as np
 from bidbrain.arrays import Floats, Ints
 from bidbrain.lab.gavel.policies.base import Warm, allocation, require_steps
 from bidbrain.lab.gavel.policies.baselines import isolated_shares
-from bidbrain.lab.gavel.policies.interior import ROUGH
-from bidbrain.lab.gavel.policies.lift import Lifted, lift_least
+from bidbrain.lab.gavel.policies.interior import ROUGH, Lifted
+from bidbrain.lab.gavel.policies.lift import lift_least
 from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, Pieces, best_throughput, equal_throughput
 from bidbrain.lp import SolverFailed
 

@@ -42,17 +42,20 @@ class CenterProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Center:
-    """A z that is the largest up to the gap, X in the center of all optima, and the loss of z per unit of each job's
-    progress."""
+class Lifted:
+    """The largest z for which every job m gets `z need_m`, and an X that achieves it.
 
-    z: float
+    `prices[m]` is what z loses per unit of need: `sum of prices need` is 1 at this need, and for no other need' can z
+    exceed `level / sum of prices need'`.
+    """
+
+    level: float
     shares: Floats
     prices: Floats
 
 
-def center(program: CenterProgram, gap: float) -> Center:
-    """The center of the optima; prices prove that z could be larger by the gap at most, in relation to z.
+def center(program: CenterProgram, gap: float) -> Lifted:
+    """The center of all optima; prices prove that z could be larger by the gap at most, in relation to z.
 
     Jobs without a need get what is left; at least one that can run needs something. SolverFailed: rounding kept the gap
     from closing.
@@ -70,7 +73,7 @@ def center(program: CenterProgram, gap: float) -> Center:
     most = max(gap, _NEAR_ENOUGH)
     if not point.gap() <= most:
         raise SolverFailed(f"the largest level was not reached within {most:g}: check the spread of the input")
-    return Center(float(point.y[-1]) * unit, point.shares(), point.level_prices() * unit)
+    return Lifted(float(point.y[-1]) * unit, point.shares(), point.level_prices() * unit)
 
 
 def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: Floats) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.lab.gavel.policies.base import Warm
-from bidbrain.lab.gavel.policies.interior import EXACT, CenterProgram, center, with_free_workers
+from bidbrain.lab.gavel.policies.interior import EXACT, CenterProgram, Lifted, center, with_free_workers
 from bidbrain.lab.gavel.problem import AllocationProblem, ShareColumns, effective_throughput, runnable
 from bidbrain.lp import (
     AT_LOWER,
@@ -37,21 +37,9 @@ _KEPT = 1 - 1e-8
 _CENTER_FROM = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Lifted:
-    """The largest z for which every job m gets `z need_m`, and an X that achieves it and uses the remaining capacity.
-
-    `prices[m]` is what z loses per unit of need: `sum of prices need` is 1 at this need, and for no other need' can z
-    exceed `level / sum of prices need'`.
-    """
-
-    level: float
-    shares: Floats
-    prices: Floats
-
-
 def lift_least(problem: AllocationProblem, need: Floats, warm: Warm | None = None, *, gap: float = EXACT) -> Lifted:
-    """Maximizes min_m throughput(m, X) / need_m over the jobs that need something and run somewhere.
+    """Maximizes min_m throughput(m, X) / need_m over the jobs that need something and run somewhere; X uses the
+    remaining capacity.
 
     That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the most normalized
     throughput, so that no worker is idle that any job could use, and X is Pareto efficient. Of many different jobs it
@@ -85,7 +73,7 @@ def _centered(
     divisor = np.where(best > 0, best, 1.0)
     scale, workers = problem.jobs.scale.astype(np.float64), problem.cluster.workers
     middle = center(CenterProgram(usable / divisor[:, None], usable > 0, relative, scale, workers), gap)
-    return Lifted(middle.z / unit, middle.shares, middle.prices / np.where(best > 0, best, np.inf) / unit)
+    return Lifted(middle.level / unit, middle.shares, middle.prices / np.where(best > 0, best, np.inf) / unit)
 
 
 def _topped_up(shares: Floats, usable: Floats, lacking: Floats) -> Floats:
@@ -242,7 +230,7 @@ class KeptLevels:
         if not need.any():
             need = progress.max(axis=1)
         middle = center(CenterProgram(progress, progress > 0, need, held, workers), EXACT)
-        z = middle.z if traits[:, -2].any() else 0.0
+        z = middle.level if traits[:, -2].any() else 0.0
         shares = with_free_workers(middle.shares, progress, held, workers)
         return z, shares[groups], (middle.prices / count)[groups]
 
@@ -251,8 +239,18 @@ class KeptLevels:
             self._numbers, self._at = {}, None
         if self._at is None or any(key not in self._numbers for key in keys):
             self._at = self._rebuild(keys, workers)
-        else:
-            self._at = _recount(*self._at, self._counts(keys))
+            return self._at
+
+        # The groups stay, and only the number of jobs of some changes in the loaded program.
+        known, solver = self._at
+        changed = replace(known, count=self._counts(keys))
+        groups, types = known.progress.shape
+        lifted, held = changed.lifted(), changed.held()
+        for g in np.flatnonzero(changed.count != known.count).tolist():
+            solver.set_lower(g, 0.0 if lifted[g] else -INF)
+            for j in range(types):
+                solver.set_entry(2 * groups + j, g * types + j, float(held[g]))
+        self._at = changed, solver
         return self._at
 
     def _counts(self, keys: list[bytes]) -> Floats:
@@ -285,15 +283,3 @@ def _carried(at: tuple[Levels, Solver], stay: list[int], levels: Levels) -> Simp
         [*columns, *[AT_LOWER] * (new * types), basis.columns[-1]],
         [*level, *[BASIC] * new, *time, *[BASIC] * new, *basis.rows[2 * old :]],
     )
-
-
-def _recount(levels: Levels, solver: Solver, count: Floats) -> tuple[Levels, Solver]:
-    """Changes the number of jobs of each group in the loaded program."""
-    changed = replace(levels, count=count)
-    groups, types = levels.progress.shape
-    lifted, held = changed.lifted(), changed.held()
-    for g in np.flatnonzero(count != levels.count).tolist():
-        solver.set_lower(g, 0.0 if lifted[g] else -INF)
-        for j in range(types):
-            solver.set_entry(2 * groups + j, g * types + j, float(held[g]))
-    return changed, solver

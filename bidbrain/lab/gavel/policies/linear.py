@@ -22,23 +22,16 @@ from bidbrain.lab.gavel.problem import (
 from bidbrain.lp import INF, CannotHold, ConstraintRows, GrowingSolver, LinearProgram, Solver, at_least, at_most
 
 
-@dataclass(frozen=True, slots=True)
-class Worth:
-    """X of the largest sum of worths, and that sum."""
-
-    shares: Floats
-    value: float
-
-
-def most_worth(columns: ShareColumns, worth: Floats, at_least: Floats | None = None) -> Worth:
-    """The valid X of the greatest worth, among those that give each column at least `at_least`."""
+def most_worth(columns: ShareColumns, worth: Floats, at_least: Floats | None = None) -> tuple[Floats, float]:
+    """The valid X of the greatest sum of worths, among those that give each column at least `at_least`; and that
+    sum."""
     count = columns.count
     if not count:
-        return Worth(columns.matrix(np.zeros(0)), 0.0)
+        return columns.matrix(np.zeros(0)), 0.0
     lower = np.zeros(count) if at_least is None else at_least
     program = LinearProgram(worth, lower, np.full(count, INF), columns.limits())
     solution = GrowingSolver(program, np.arange(columns.alone)).optimum()
-    return Worth(columns.matrix(solution.x), solution.value)
+    return columns.matrix(solution.x), solution.value
 
 
 def normalized_worth(columns: ShareColumns, *, price: Floats | None = None, weight: Floats | None = None) -> Floats:
@@ -62,8 +55,7 @@ def max_throughput_policy(problem: AllocationProblem, _warm: Warm | None = None,
     The objective is the sum of normalized throughputs. Weights are ignored.
     """
     columns = ShareColumns.of(problem)
-    best = most_worth(columns, normalized_worth(columns))
-    return allocation(problem, best.shares, best.value)
+    return allocation(problem, *most_worth(columns, normalized_worth(columns)))
 
 
 def fifo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
@@ -75,8 +67,8 @@ def fifo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> Clu
     Jobs that arrive together keep the order in which they are given.
     """
     columns = ShareColumns.of(problem)
-    best = most_worth(columns, normalized_worth(columns, weight=_precedence(problem.jobs.arrival)))
-    return allocation(problem, best.shares, best.value)
+    worth = normalized_worth(columns, weight=_precedence(problem.jobs.arrival))
+    return allocation(problem, *most_worth(columns, worth))
 
 
 def shortest_job_first_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
@@ -100,8 +92,8 @@ def shortest_job_first_policy(problem: AllocationProblem, _warm: Warm | None = N
     worth = normalized_worth(columns, weight=weight)
     given = np.zeros(columns.count)
     given[np.flatnonzero(fastest)[:1]] = 1.0
-    ordered = most_worth(columns, worth, at_least=given)
-    return allocation(problem, ordered.shares, float(duration[first]))
+    shares, _ = most_worth(columns, worth, at_least=given)
+    return allocation(problem, shares, float(duration[first]))
 
 
 def _precedence(key: Floats) -> Floats:
@@ -121,15 +113,15 @@ def min_cost_policy(problem: AllocationProblem, _warm: Warm | None = None, /) ->
     """
     price = require_prices(problem, "min-cost")
     columns = ShareColumns.of(problem)
-    best = most_worth(columns, normalized_worth(columns, price=price))
-    hourly = (scale_of_rows(problem)[:, None] * best.shares) @ price
+    shares, value = most_worth(columns, normalized_worth(columns, price=price))
+    hourly = (scale_of_rows(problem)[:, None] * shares) @ price
     each = hourly[: len(problem.jobs.ids)].copy()
     if problem.pairs is not None:
         # The two jobs of a pair split its cost equally.
         np.add.at(each, problem.pairs.members, hourly[len(each) :, None] / 2)
-    throughput = effective_throughput(problem, best.shares) * 3600
+    throughput = effective_throughput(problem, shares) * 3600
     per_dollar = float(np.divide(throughput, each, out=np.zeros(len(each)), where=each > 0).sum())
-    return allocation(problem, best.shares, best.value, notes={"sum_of_steps_per_dollar": per_dollar})
+    return allocation(problem, shares, value, notes={"sum_of_steps_per_dollar": per_dollar})
 
 
 class BudgetTooLow(CannotHold):

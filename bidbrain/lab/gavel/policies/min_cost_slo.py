@@ -168,4 +168,5 @@ def _in_what_is_free(problem: AllocationProblem, shares: Floats, unhurried: Ints
     )
     price = require_prices(problem, "min-cost-slo")
     worth = normalized_worth(given, price=price)[mine]
-    return most_worth(rest, worth).shares[unhurried]
+    free_shares, _ = most_worth(rest, worth)
+    return free_shares[unhurried]

@@ -106,7 +106,10 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
     answers = []
     for case, (job, days) in enumerate(cases):
         whole = slice(case * plan.starts, (case + 1) * plan.starts)
-        fitting = _fitting([course.usd[whole] for course in courses])
+        # Up to the first start that leads any strategy beyond the end of the prices. Dropping single starts instead
+        # would favor those in which no slow, cheap machine was chosen.
+        late = np.any(np.isnan([course.usd[whole] for course in courses]), axis=0)
+        fitting = int(late.argmax()) if late.any() else late.size
         part = slice(whole.start, whole.start + fitting)
         if fitting:
             base = float(courses[0].usd[part].mean())
@@ -141,15 +144,6 @@ def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) 
             " within the given prices (try another home or baseline, other jobs, or more prices)"
         )
     return rates
-
-
-def _fitting(costs: Sequence[Floats]) -> int:
-    """Number of starts before the first that leads any strategy beyond the end of the prices.
-
-    Dropping single starts instead would favor those in which no slow, cheap machine was chosen.
-    """
-    late = np.any(np.isnan(costs), axis=0)
-    return int(late.argmax()) if late.any() else late.size
 
 
 def _summary(

@@ -141,7 +141,14 @@ class ByShares:
         return grant.candidates.only(self._chosen)
 
     def _allocate(self, state: ClusterState) -> None:
-        self._settle(state.now)
+        # What single jobs should have received under the ending allocation, and did not, is owed to them.
+        elapsed = state.now - self._since if np.isfinite(self._since) else 0.0
+        grant = self._grant
+        by_itself = grant.candidates.second == NO_JOB
+        first, type_ = grant.candidates.first[by_itself], grant.candidates.type[by_itself]
+        received = grant.received[by_itself] - grant.start[by_itself]
+        self._owed[first, type_] += grant.share[by_itself] * elapsed - received
+
         problem = self._problem(state)
         shares = self._policy(problem, self._warm).shares
         # As published, the first allocation is replaced as soon as a job comes or goes.
@@ -155,19 +162,17 @@ class ByShares:
         self._steps[active] = problem.jobs.steps
         self._grant = self._granted(state.active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
 
-    def _settle(self, now: float) -> None:
-        """Books as owed what single jobs should have received under the ending allocation, and did not."""
-        elapsed = now - self._since if np.isfinite(self._since) else 0.0
-        grant = self._grant
-        alone = grant.candidates.second == NO_JOB
-        first, type_ = grant.candidates.first[alone], grant.candidates.type[alone]
-        self._owed[first, type_] += grant.share[alone] * elapsed - (grant.received[alone] - grant.start[alone])
-
     def _problem(self, state: ClusterState) -> AllocationProblem:
         active, workload = state.active, self._scenario.workload
         elapsed = state.now - workload.arrival[active]
         done, pace = self._steps[active] - state.steps_left[active], self._pace[active]
         self._isolated[active] += np.divide(done, pace, out=np.zeros(len(active)), where=pace > 0)
+
+        # Jobs are planned to finish earlier than their deadlines, because rounds realize a plan up to two rounds late.
+        # At most by their own reserve, less a little, so that the deadline is not at the very edge.
+        in_hand = self._slo_seconds[active] - elapsed - state.steps_left[active] / self._best[active]
+        most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
+        margin = np.clip(_RESERVE_USED * in_hand, 0.0, most)
         jobs = ClusterJobs(
             tuple(workload.names[m] for m in active.tolist()),
             self._rates[active],
@@ -175,7 +180,7 @@ class ByShares:
             workload.weight[active],
             state.steps_left[active],
             elapsed,
-            self._slo_seconds[active] - self._margin(active, elapsed, state.steps_left[active]),
+            self._slo_seconds[active] - margin,
             workload.arrival[active],
             tuple(workload.owner[m] if workload.entities else None for m in active.tolist()),
             self._isolated[active],
@@ -189,15 +194,6 @@ class ByShares:
         here = {workload.owner[m] for m in active.tolist()} if workload.entities else set()
         entities = tuple(entity for entity in workload.entities if entity.name in here)
         return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
-
-    def _margin(self, active: Ints, elapsed: Floats, steps_left: Floats) -> Floats:
-        """How much earlier than its deadline a job is planned to finish: rounds realize a plan up to two rounds late.
-
-        At most the job's own reserve, less a little, so that the deadline is not at the very edge.
-        """
-        in_hand = self._slo_seconds[active] - elapsed - steps_left / self._best[active]
-        most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
-        return np.asarray(np.clip(_RESERVE_USED * in_hand, 0.0, most))
 
     def _granted(self, active: Ints, pairs: Pairs | None, shares: Floats) -> "_Grant":
         """A candidate for each type on which a row of X can run; where priorities are equal, those owed most come

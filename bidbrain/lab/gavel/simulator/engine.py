@@ -79,31 +79,18 @@ class _SimulationRun:
 
     def next_round(self) -> None:
         """Admits arrivals and plays one round; if no job can run, waits for the next arrival."""
-        self._admit()
-        self._changed, changed = False, self._changed
-        chosen = self._dispatcher.dispatch(ClusterState(self._now, self._active, self._left, changed))
-        if len(chosen.first):
-            self._play(chosen)
-        else:
-            self._skip()
-
-    def outcome(self) -> SimulationOutcome:
-        start, end = np.array(self._rounds).T
-        held, moves, busy = self._accounts.totals()
-        return SimulationOutcome(
-            self._scenario, self._finish, held, moves, start, end, busy, self._dispatcher.allocations
-        )
-
-    def _admit(self) -> None:
         arrival = self._scenario.workload.arrival
         if self._arrived < len(arrival) and arrival[self._arrived] <= self._now:
             here = int(np.searchsorted(arrival, self._now, side="right"))
             self._active = np.concatenate([self._active, np.arange(self._arrived, here)])
             self._arrived, self._changed = here, True
+        self._changed, changed = False, self._changed
+        chosen = self._dispatcher.dispatch(ClusterState(self._now, self._active, self._left, changed))
+        if len(chosen.first):
+            self._play(chosen)
+            return
 
-    def _skip(self) -> None:
-        """Skips to the next arrival, or to when the dispatcher may decide differently."""
-        arrival = self._scenario.workload.arrival
+        # To the next arrival, or to when the dispatcher may decide differently.
         self._idle += 1
         until = self._now + self._dispatcher.patience
         if self._arrived < len(arrival):
@@ -114,6 +101,13 @@ class _SimulationRun:
                 f"the policy gives no time to job {name} and {len(self._active) - 1} more: use another policy"
             )
         self._now = until
+
+    def outcome(self) -> SimulationOutcome:
+        start, end = np.array(self._rounds).T
+        held, moves, busy = self._accounts.totals()
+        return SimulationOutcome(
+            self._scenario, self._finish, held, moves, start, end, busy, self._dispatcher.allocations
+        )
 
     def _play(self, chosen: RoundCandidates) -> None:
         """One round: each job does whole steps within its length; it lasts until the last of them is done."""

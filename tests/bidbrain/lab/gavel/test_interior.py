@@ -60,7 +60,7 @@ def test_alike_jobs_get_the_same_and_the_rest_is_spread() -> None:
         np.array([1.0, 1.0]),
     )
     found = center(program, EXACT)
-    assert found.z == pytest.approx(1.0)
+    assert found.level == pytest.approx(1.0)
     assert found.shares[1] == pytest.approx(found.shares[2])
     assert 0.2 < found.shares[1, 0] < 0.5
 

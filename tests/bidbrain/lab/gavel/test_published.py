@@ -48,8 +48,8 @@ class StepsPerSecond:
 
     def __call__(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
         columns = ShareColumns.of(problem)
-        best = most_worth(columns, problem.jobs.throughputs[columns.row, columns.type])
-        return ClusterAllocation(best.shares, np.zeros(len(best.shares)), best.value)
+        shares, value = most_worth(columns, problem.jobs.throughputs[columns.row, columns.type])
+        return ClusterAllocation(shares, np.zeros(len(shares)), value)
 
 
 @dataclass(frozen=True)
