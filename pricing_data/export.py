@@ -16,7 +16,6 @@ from pricing_data.atomic_write import atomic_write
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput
 from pricing_data.market import LINUX, NO_ZONE, Market
-from pricing_data.series import Ints
 from pricing_data.stats import MarketStats
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, to_datetime, to_usd
@@ -64,15 +63,13 @@ def _rows(table: PriceTable) -> pa.Table:
     has_fractions = np.any(table.times % SECOND)
     times = pa.array(table.times).cast(pa.timestamp("us")) if has_fractions else pa.array(table.times // SECOND)
     timestamps = pc.strftime(times if has_fractions else times.cast(pa.timestamp("s")), format="%Y-%m-%dT%H:%M:%SZ")
-    return pa.table({"timestamp": timestamps, **spelled, "spot_price": _dollars(table.prices)})
 
-
-def _dollars(prices: Ints) -> pa.Array:
-    """The prices in dollars, exact and without trailing zeros: nano-dollars are decimals with nine places."""
-    words = np.zeros((prices.size, 2), dtype="<i8")
-    words[:, 0] = prices
-    decimals = pa.Array.from_buffers(pa.decimal128(19, 9), prices.size, [None, pa.py_buffer(words.tobytes())])
-    return pc.utf8_rtrim(pc.utf8_rtrim(decimals.cast(pa.string()), characters="0"), characters=".")
+    # In dollars, exact and without trailing zeros: nano-dollars are decimals with nine places.
+    words = np.zeros((table.prices.size, 2), dtype="<i8")
+    words[:, 0] = table.prices
+    decimals = pa.Array.from_buffers(pa.decimal128(19, 9), len(words), [None, pa.py_buffer(words.tobytes())])
+    dollars = pc.utf8_rtrim(pc.utf8_rtrim(decimals.cast(pa.string()), characters="0"), characters=".")
+    return pa.table({"timestamp": timestamps, **spelled, "spot_price": dollars})
 
 
 _PRICE_COLUMNS = {
@@ -136,7 +133,34 @@ def prices_frame(statistics: Iterable[MarketStats], catalog: Catalog) -> pd.Data
     """
     import pandas as pd
 
-    rows = [_price_row(stats, catalog) for stats in statistics]
+    rows = []
+    for stats in statistics:
+        row: dict[str, object] = {column: name for column, [name] in _name_columns([stats.market]).items()}
+        if catalog.knows(stats.market.cloud, stats.market.instance_type):
+            machine = catalog.instance_type(stats.market.cloud, stats.market.instance_type)
+            row |= {"vcpus": machine.vcpus, "memory_gib": machine.memory_gib}
+            row |= {"gpu": machine.accelerator, "gpus": machine.accelerators}
+        if stats.on_demand:
+            row |= {"on_demand": to_usd(stats.on_demand.price), "on_demand_as_of": to_datetime(stats.on_demand.as_of)}
+        row |= {
+            "price_now": to_usd(stats.price_now),
+            "mean": to_usd(stats.mean),
+            "median": to_usd(stats.median),
+            "lowest": to_usd(stats.lowest),
+            "highest": to_usd(stats.highest),
+            "discount": stats.discount,
+            "first": to_datetime(stats.first),
+            "last": to_datetime(stats.last),
+            "events": stats.events,
+            "outliers": stats.outliers,
+            "changes_per_day": stats.changes_per_day,
+            "spikes_per_day": stats.spikes_per_day,
+            "hours_above_on_demand": stats.hours_above_on_demand,
+            "coverage": stats.coverage,
+            "observed_hours": stats.observed / HOUR,
+            "synthetic": stats.market.is_synthetic,
+        }
+        rows.append(row)
     return pd.DataFrame(rows, columns=list(_PRICE_COLUMNS)).astype(_PRICE_COLUMNS)
 
 
@@ -148,32 +172,4 @@ def _name_columns(markets: Sequence[Market]) -> dict[str, list[str]]:
         "zone": [market.zone for market in markets],
         "instance_type": [market.instance_type for market in markets],
         "os": [market.os for market in markets],
-    }
-
-
-def _price_row(stats: MarketStats, catalog: Catalog) -> dict[str, object]:
-    row: dict[str, object] = {column: name for column, [name] in _name_columns([stats.market]).items()}
-    if catalog.knows(stats.market.cloud, stats.market.instance_type):
-        machine = catalog.instance_type(stats.market.cloud, stats.market.instance_type)
-        row |= {"vcpus": machine.vcpus, "memory_gib": machine.memory_gib}
-        row |= {"gpu": machine.accelerator, "gpus": machine.accelerators}
-    if stats.on_demand:
-        row |= {"on_demand": to_usd(stats.on_demand.price), "on_demand_as_of": to_datetime(stats.on_demand.as_of)}
-    return row | {
-        "price_now": to_usd(stats.price_now),
-        "mean": to_usd(stats.mean),
-        "median": to_usd(stats.median),
-        "lowest": to_usd(stats.lowest),
-        "highest": to_usd(stats.highest),
-        "discount": stats.discount,
-        "first": to_datetime(stats.first),
-        "last": to_datetime(stats.last),
-        "events": stats.events,
-        "outliers": stats.outliers,
-        "changes_per_day": stats.changes_per_day,
-        "spikes_per_day": stats.spikes_per_day,
-        "hours_above_on_demand": stats.hours_above_on_demand,
-        "coverage": stats.coverage,
-        "observed_hours": stats.observed / HOUR,
-        "synthetic": stats.market.is_synthetic,
     }

@@ -84,8 +84,17 @@ def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
     chunks = _plain(file)
     first = next((chunk for chunk in chunks if chunk.strip(_BLANKS)), b"")
     if first.lstrip(_BLANKS)[:1] in (b"{", b"["):
-        yield from _json_batches(_document(first, chunks), file, latest)
+        document = bytearray(first)
+        with suppress(_Truncated):
+            for chunk in chunks:
+                document += chunk
+                if len(document) > _LONGEST_JSON:
+                    raise BadInput(
+                        f"is JSON of more than {_LONGEST_JSON >> 20} MB; export it in parts (--start-time, --end-time)"
+                    )
+        yield from _json_batches(bytes(document), file, latest)
         return
+
     blocks = _whole_lines(chain([first] if first else [], chunks))
     try:
         head, _, rest = next(blocks).partition(b"\n")
@@ -100,19 +109,6 @@ def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
             yield _batch(part, header, line, file.tell())
         line += part.count(b"\n")
         del part
-
-
-def _document(first: bytes, chunks: Iterator[bytes]) -> bytes:
-    """The whole content of a JSON file."""
-    content = bytearray(first)
-    with suppress(_Truncated):
-        for chunk in chunks:
-            content += chunk
-            if len(content) > _LONGEST_JSON:
-                raise BadInput(
-                    f"is JSON of more than {_LONGEST_JSON >> 20} MB; export it in parts (--start-time, --end-time)"
-                )
-    return bytes(content)
 
 
 def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -221,28 +217,22 @@ def _batch(block: bytes, header: Header, line: int, position: int) -> FileBatch:
     if header.layout is PRICES and "on_demand_price" not in header.columns:
         parsed = price_columns(block, header.columns, header.latest)
         if parsed is not None:
-            parsed_prices, unparsed = parsed
-            prices, bad = _with_unparsed(block, header, line, parsed_prices, unparsed)
-            rows = len(prices) + len(bad)
-            return FileBatch(FetchedRows(prices=prices), PRICES.name, rows, bad, position, header.unused)
+            prices, unparsed = parsed
+            # Rows that the fast parser rejected are parsed one by one, because some are valid.
+            lines = block.split(b"\n") if unparsed else []
+            events: list[PriceEvent] = []
+            bad_rows: list[BadRow] = []
+            for row in unparsed:
+                facts, rejected, _ = _row_by_row([lines[row]], header, line + row)
+                events += [fact for fact in facts if isinstance(fact, PriceEvent)]
+                bad_rows += rejected
+            if unparsed:
+                prices = PriceBatch.joined([prices, PriceBatch.of(events)])
+            rows = len(prices) + len(bad_rows)
+            return FileBatch(FetchedRows(prices=prices), PRICES.name, rows, tuple(bad_rows), position, header.unused)
+
     facts, bad, rows = _row_by_row(block.removesuffix(b"\n").split(b"\n"), header, line)
     return FileBatch(rows_of_facts(facts), header.layout.name, rows, bad, position, header.unused)
-
-
-def _with_unparsed(
-    block: bytes, header: Header, line: int, parsed: PriceBatch, unparsed: list[int]
-) -> tuple[PriceBatch, tuple[BadRow, ...]]:
-    """All rows of a block; parses one by one those that the fast parser rejected, because some are valid."""
-    if not unparsed:
-        return parsed, ()
-    lines = block.split(b"\n")
-    events: list[PriceEvent] = []
-    bad: list[BadRow] = []
-    for row in unparsed:
-        facts, rejected, _ = _row_by_row([lines[row]], header, line + row)
-        events += [fact for fact in facts if isinstance(fact, PriceEvent)]
-        bad += rejected
-    return PriceBatch.joined([parsed, PriceBatch.of(events)]), tuple(bad)
 
 
 def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fact], tuple[BadRow, ...], int]:
@@ -254,23 +244,22 @@ def _row_by_row(lines: list[bytes], header: Header, line: int) -> tuple[list[Fac
         if not content.strip():
             continue
         rows += 1
-        results = _facts(content, header)
-        facts += (fact for fact in results if not isinstance(fact, BadInput))
-        bad += (BadRow(f"line {number}", str(error)) for error in results if isinstance(error, BadInput))
+        try:
+            if content.startswith(_TOO_LONG):
+                raise BadInput(f"has more than {_LONGEST_LINE:,} bytes")
+            cells = _cells(content)
+            if len(cells) != len(header.columns):
+                raise BadInput(f"{len(cells)} cells where the header has {len(header.columns)}")
+            results = list(header.layout.facts(dict(zip(header.columns, cells, strict=True))))
+        except BadInput as error:
+            results = [error]
+        for result in results:
+            fact = result if isinstance(result, BadInput) else not_after(header.latest, result)
+            if isinstance(fact, BadInput):
+                bad.append(BadRow(f"line {number}", str(fact)))
+            else:
+                facts.append(fact)
     return facts, tuple(bad), rows
-
-
-def _facts(content: bytes, header: Header) -> list[Fact | BadInput]:
-    try:
-        if content.startswith(_TOO_LONG):
-            raise BadInput(f"has more than {_LONGEST_LINE:,} bytes")
-        cells = _cells(content)
-        if len(cells) != len(header.columns):
-            raise BadInput(f"{len(cells)} cells where the header has {len(header.columns)}")
-        facts = header.layout.facts(dict(zip(header.columns, cells, strict=True)))
-        return [fact if isinstance(fact, BadInput) else not_after(header.latest, fact) for fact in facts]
-    except BadInput as error:
-        return [error]
 
 
 def _cells(content: bytes) -> list[str]:

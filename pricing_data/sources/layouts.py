@@ -296,24 +296,26 @@ def _to_nanos(texts: pa.Array) -> Ints:
 
 def _markets(table: pa.Table) -> tuple[tuple[Market, ...], Ints]:
     """The markets named in a table, and each row's code; -1 if the names are not a valid market."""
-    coded = {name: _coded(table, name) for name in _NAMES}
+    # The columns of names: each row's code, and the words of the codes.
+    coded: list[tuple[Ints, list[str]]] = []
+    for name in _NAMES:
+        if name not in table.column_names:
+            coded.append((np.zeros(table.num_rows, dtype=np.int64), [LINUX if name == "product" else ""]))
+            continue
+        column: Any = table.column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([""]))
+        codes = pc.cast(column.indices, pa.int64()).to_numpy()
+        coded.append((codes, column.dictionary.to_pylist() or [""]))
+
     mixed = np.zeros(table.num_rows, dtype=np.int64)
-    for codes, words in coded.values():
+    for codes, words in coded:
         mixed = mixed * len(words) + codes
     _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
     markets: dict[Market, int] = {}
     code_of = np.full(first.size, -1, dtype=np.int64)
     for number, row in enumerate(first):
         with suppress(BadInput):
-            market = Market.of_row(*(words[codes[row]] for codes, words in coded.values()))
+            market = Market.of_row(*(words[codes[row]] for codes, words in coded))
             code_of[number] = markets.setdefault(market, len(markets))
     return tuple(markets), code_of[inverse]
-
-
-def _coded(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
-    if name not in table.column_names:
-        return np.zeros(table.num_rows, dtype=np.int64), [LINUX if name == "product" else ""]
-    column: Any = table.column(name).combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([""]))
-    return pc.cast(column.indices, pa.int64()).to_numpy(), column.dictionary.to_pylist() or [""]

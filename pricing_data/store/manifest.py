@@ -190,17 +190,13 @@ def remove_strays(root: Path, manifest: Manifest) -> None:
         if _TEMPORARY.fullmatch(path.name):
             # A damaged one names no file; so what it may have named stays, and `prices ls --check` lists it.
             with suppress(OSError, StoreError):
-                _undo(root, parsed(path.read_bytes(), path), manifest)
+                abandoned = parsed(path.read_bytes(), path)
+                # The files that only this commit lists, which was not completed.
+                for name in abandoned.files - manifest.files if abandoned.number > manifest.number else ():
+                    _delete(root / name)
             _delete(path)
         elif path.name.endswith(f".parquet{UNFINISHED}") or path.name in manifest.replaced:
             _delete(path)
-
-
-def _undo(root: Path, abandoned: Manifest, current: Manifest) -> None:
-    """Deletes the files that only a commit which was not completed lists."""
-    if abandoned.number > current.number:
-        for name in abandoned.files - current.files:
-            _delete(root / name)
 
 
 def _delete(path: Path) -> None:

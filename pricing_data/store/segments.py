@@ -139,23 +139,21 @@ class SegmentWriter:
         end = times.size if last else times.size // _ROW_GROUP * _ROW_GROUP
         for start in range(0, end, _ROW_GROUP):
             part = slice(start, min(start + _ROW_GROUP, end))
-            self._write(names, codes[part], times[part], prices[part])
+            first, final = int(codes[start]), int(codes[part.stop - 1])
+            present = pa.array(names[first : final + 1], pa.string())
+            columns = [
+                pa.DictionaryArray.from_arrays(pa.array((codes[part] - first).astype(np.int32)), present),
+                pa.array(times[part] // self._units.time),
+                pa.array(prices[part] // self._units.price),
+            ]
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP)
+
         # Copies, because a part of an array keeps all of it in memory.
         times, prices = (column[end:].copy() for column in (times, prices))
         kept = tuple(market_of(name) for name in (names[codes[end] :] if times.size else ()))
         left = np.bincount(codes[end:] - codes[end], minlength=len(kept)) if kept else np.zeros(0, dtype=np.int64)
         rest = PriceTable(kept, np.concatenate(([0], np.cumsum(left))).astype(np.int64), times, prices)
         self._pending, self._waiting = ([rest] if kept else []), len(rest)
-
-    def _write(self, names: list[str], codes: Ints, times: Ints, prices: Ints) -> None:
-        first = int(codes[0])
-        present = pa.array(names[first : int(codes[-1]) + 1], pa.string())
-        columns = [
-            pa.DictionaryArray.from_arrays(pa.array((codes - first).astype(np.int32)), present),
-            pa.array(times // self._units.time),
-            pa.array(prices // self._units.price),
-        ]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), row_group_size=_ROW_GROUP)
 
 
 def _index(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -200,27 +198,18 @@ def tables_of(
 ) -> Iterator[PriceTable]:
     """The rows of these markets, or of all, a few markets at a time: less memory, and getting memory takes longer
     than filling it."""
-    for names in _portions(segments, chosen, rows):
-        yield PriceTable.merged(segment.read(names) for segment in segments)
-
-
-def _portions(segments: Iterable[SegmentFile], chosen: Collection[str] | None, most: int) -> Iterator[list[str]]:
-    """Markets in order, in portions of not too many rows."""
-    rows: Counter[str] = Counter()
+    rows_of: Counter[str] = Counter()
     for segment in segments:
-        rows.update(segment.rows_of)
-    if chosen is not None:
-        rows = Counter({name: rows[name] for name in chosen if name in rows})
-    portion: list[str] = []
-    total = 0
-    for name in sorted(rows):
-        if portion and total + rows[name] > most:
-            yield portion
-            portion, total = [], 0
-        portion.append(name)
-        total += rows[name]
-    if portion:
-        yield portion
+        rows_of.update(segment.rows_of)
+    portions, total = list[list[str]](), rows + 1
+    for name in sorted(rows_of if chosen is None else rows_of.keys() & set(chosen)):
+        total += rows_of[name]
+        if total > rows:
+            portions.append([])
+            total = rows_of[name]
+        portions[-1].append(name)
+    for names in portions:
+        yield PriceTable.merged(segment.read(names) for segment in segments)
 
 
 class SegmentFile:
@@ -279,12 +268,12 @@ class SegmentFile:
         if len(names) * _SCAN_SHARE > len(self.names):
             chosen = frozenset(names)
             return self._table([i for i, name in enumerate(self.names) if name in chosen])
-        positions = sorted(i for i in map(self._position, names) if i is not None)
-        return self._table(positions)
-
-    def _position(self, name: str) -> int | None:
-        at = bisect_left(self.names, name)
-        return at if at < len(self.names) and self.names[at] == name else None
+        positions = []
+        for name in names:
+            at = bisect_left(self.names, name)
+            if at < len(self.names) and self.names[at] == name:
+                positions.append(at)
+        return self._table(sorted(positions))
 
     def _table(self, wanted: Collection[int]) -> PriceTable:
         if not wanted:

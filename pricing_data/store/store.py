@@ -238,8 +238,14 @@ class PriceStore:
 
         def change(draft: Draft) -> None:
             name = draft.manifest.derived(kind)
-            if draft.manifest.segments and (name is None or not self._is_sound(name)):
-                draft.put_table(kind, write, draft.manifest.derived_kind(kind))
+            if not draft.manifest.segments:
+                return
+            # A table that can be read stays.
+            with suppress(FileNotFoundError, StoreError):
+                if name is not None:
+                    read_rows(self.root / name)
+                    return
+            draft.put_table(kind, write, draft.manifest.derived_kind(kind))
 
         self._change(change)
 
@@ -338,13 +344,6 @@ class PriceStore:
         after = replace(after, replaced=tuple(sorted((gone | left) - after.files)))
         manifests.save(self.root, after)
         return after
-
-    def _is_sound(self, name: str) -> bool:
-        try:
-            read_rows(self.root / name)
-        except (FileNotFoundError, StoreError):
-            return False
-        return True
 
 
 def _no_price_at(correction: PriceCorrection, times: Ints) -> str:

@@ -102,7 +102,15 @@ class PriceTable:
                 parts.setdefault(str(market), []).append((market, table.times[start:end], table.prices[start:end]))
         if not parts:
             return replace(NO_ROWS, watched=watched)
-        rows = [_joined_rows(parts[name]) for name in sorted(parts)]
+
+        rows = []
+        for name in sorted(parts):
+            (market, times, prices), *others = parts[name]
+            if others:
+                # Of two prices of a market at one time, the higher one stays.
+                times, prices = (np.concatenate([part[i] for part in parts[name]]) for i in (1, 2))
+                _, times, prices, _ = _sorted_once(np.zeros(times.size, dtype=np.int64), times, prices)
+            rows.append((market, times, prices))
         lengths = [times.size for _, times, _ in rows]
         return cls(
             tuple(market for market, _, _ in rows),
@@ -203,15 +211,6 @@ def novelty(table: PriceTable, stored: PriceTable) -> Novelty:
 
 def _extents(table: PriceTable) -> Iterator[tuple[Market, int, int]]:
     return zip(table.markets, table.starts[:-1].tolist(), table.starts[1:].tolist(), strict=True)
-
-
-def _joined_rows(parts: list[tuple[Market, Ints, Ints]]) -> tuple[Market, Ints, Ints]:
-    """One market's rows from several tables; of two prices at one time the higher one."""
-    if len(parts) == 1:
-        return parts[0]
-    times, prices = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-    _, times, prices, _ = _sorted_once(np.zeros(times.size, dtype=np.int64), times, prices)
-    return parts[0][0], times, prices
 
 
 def _sorted_once(codes: Ints, times: Ints, prices: Ints) -> tuple[Ints, Ints, Ints, int]:
