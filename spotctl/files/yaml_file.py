@@ -110,6 +110,7 @@ def parse(text: str, path: Path) -> YamlFile:
         message = ", ".join(part for part in (error.context, error.problem) if part)
         if error.context_mark and error.problem_mark and error.context_mark.line != error.problem_mark.line:
             message += f" (begun on line {error.context_mark.line + 1})"
+
         cure = next((f"; {cure}" for sign, cure in _CURES if sign in message), "")
         said = " ".join(message.split()) + cure
         raise BadRequest(f"{path}:{mark.line + 1 if mark else 1}: is not YAML: {said}") from None

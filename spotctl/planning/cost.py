@@ -82,6 +82,7 @@ def estimate_cost(
         replace(chosen, usd_per_work=usd_per_work(share))
         for chosen, share in zip(rented, expected.first.shares, strict=False)
     )
+
     # If quotas allow none of the fallback: the cost of all that the job would rent.
     own = fleet.fallback if fleet.fallback.machines else fleet.baseline
     fallback = _on_demand(allocated, fleet, own, amount, work.longest)

@@ -79,6 +79,7 @@ def split_speeds(
         result = plans[shape]
         if isinstance(result, TypeSpeed):
             speeds[machine.name] = result
+
     if not speeds:
         refused = next((result for result in plans.values() if isinstance(result, BadInput)), None)
         none = f"no machine type that the job may use has the device of the profile, {parallel.device}"

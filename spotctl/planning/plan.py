@@ -131,6 +131,7 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
         # The first refusal states a forecast; for the others, a few plays are usually enough.
         if refused and clearly_over_budget(plan):
             continue
+
         plan = better_plan(plan, partial(_rival, allocated, option, facts, columns))
         wrong = _violation(plan)
         if wrong is None:

@@ -74,6 +74,7 @@ def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Cat
     every: Counter[Market] = Counter()
     for machines in held:
         every.update(machines)
+
     stated: list[Quota] = []
     for quota in quotas:
         regions = {market.region for market in every if quota.is_for_each_region and _counts(quota, market)}

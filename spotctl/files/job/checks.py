@@ -46,6 +46,7 @@ def code_problems(spec: JobSpec) -> list[Problem]:
         return [Problem(("parallel",) if program.parallel_auto else ("parallel", "profile"), message)]
     if not isinstance(program, Training):
         return []
+
     if split is not None:
         mistakes, plain = [], Training(program.app, program.stop)
         extra = [name for name in ("args", "stragglers", "wire") if getattr(program, name) != getattr(plain, name)]
@@ -55,6 +56,7 @@ def code_problems(spec: JobSpec) -> list[Problem]:
             mistakes = [Problem(("app",), wrong)]
         unused = [name for name in _UNUSED if getattr(split, name) != getattr(Parallel(), name)]
         return [*mistakes, *(Problem(("parallel", name), _UNUSED[name]) for name in unused)]
+
     if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
         return [Problem(("app",), wrong)]
     wrong = arguments_problem(program.app, program.args)

@@ -135,6 +135,7 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
     if isinstance(program, Command) and program.checkpoint is not None:
         place = replace(program.checkpoint, path=_location(program.checkpoint.path, folder))
         program = replace(program, checkpoint=place)
+
     clouds = spec.resources.clouds
     named = spec.resources.regions
     regions = named
@@ -147,6 +148,7 @@ def _resolved(spec: JobSpec, folder: Path) -> JobSpec:
         # MLflow's place may be a folder, which is a path like any other of the file.
         is_folder = tracker == MLFLOW and location and not re.match(r"[a-z+]+:|databricks$", location)
         track[tracker] = str(_path(location, folder)) if is_folder else location
+
     return replace(
         spec,
         program=program,
@@ -190,6 +192,7 @@ def schema() -> Schema:
         others = [name for other, theirs in keys.items() for name in theirs if other != kind and name not in own]
         needed = [name for name, (first, *_) in own.items() if first.is_needed]
         cases.append(_where(choice.selector.name, kind, _keys(needed, others)))
+
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$defs": definitions,

@@ -270,6 +270,7 @@ def written(part: object) -> dict[str, Any]:
             continue
         if value is None:
             continue
+
         said: object
         if isinstance(shape, Form):
             said = shape.write(value)

@@ -110,6 +110,7 @@ def command_of(script: TrainingScript, python: str) -> ScriptCommand:
         **(dict(_argument_places(script, script.repeated_saves, CHECKPOINTS)) if script.resumes else {}),
         **_result_places(script),
     }
+
     # Positionals keep their order.
     options_first = sorted(script.arguments, key=lambda argument: not argument.is_positional)
     words = [argument.given(given[argument.name]) for argument in options_first if argument.name in given]
@@ -119,6 +120,7 @@ def command_of(script: TrainingScript, python: str) -> ScriptCommand:
         if _RANKS.search(script.source.text)
         else python
     )
+
     resumption = list(_resumption(script, given)) if script.resumes else []
     text = " && ".join([" ".join([start, shlex.quote(str(script.path)), *words, *resumption]), *copies])
     missing = tuple(given[name] for name in _required(script) if given[name].isupper())

@@ -52,6 +52,7 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
         for loop in loops
         if not any(isinstance(node, ast.For | ast.While) and node in loops for node in source.above(loop))
     ]
+
     ranked = []
     for loop in outer:
         scope, is_called_from_loop, is_counted = source.scope(loop), False, False
@@ -64,6 +65,7 @@ def loop_of(source: ScriptSource) -> TrainingLoop | None:
         ranked.append(((is_called_from_loop, not is_counted, loop.lineno), loop))
     if not ranked:
         return None
+
     _, best = min(ranked, key=lambda pair: pair[0])
     scope = source.scope(best)
     if isinstance(best, ast.While):
@@ -100,6 +102,7 @@ def _states(source: ScriptSource, loop: ast.For, scope: Scope) -> tuple[str, ...
                 continue
             if place is not scope or node.lineno < loop.lineno:
                 before |= {target.id: node.value for target in _names(node.targets)}
+
     # Their methods show that they hold a training's state.
     held = {
         call.func.value.id

@@ -225,6 +225,7 @@ def trainer_changes(source: ScriptSource, framework: str) -> list[Change]:
     start = next((call for call in starts if source.called(call).rpartition(".")[0] in trainers), None)
     if made is None or start is None:
         return []
+
     module = "lightning" if framework == LIGHTNING else "transformers"
     given = next((keyword.value for keyword in start.keywords if keyword.arg == option), None)
     if given is None:

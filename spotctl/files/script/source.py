@@ -106,6 +106,7 @@ def read_source(path: Path) -> ScriptSource:
         raise BadRequest(f"{path}: is not Python: it is not text in UTF-8") from None
     if len(content) > _MAX_BYTES:
         raise BadRequest(f"{path}: has {len(content):,} bytes; a script has at most {_MAX_BYTES:,}")
+
     if not text.strip():
         raise BadRequest(f"{path}: is empty; name the script that trains")
     try:
@@ -259,6 +260,7 @@ def _of_functions(source: ScriptSource) -> Iterator[Argument]:
         is_typer = "typer" in source.text and any(source.dotted(item).endswith(".command") for item in decorators)
         if function.name not in names and (not is_typer or "click" in source.aliases.values()):
             continue
+
         known = function.args
         ordered = [*known.posonlyargs, *known.args]
         defaults = [None] * (len(ordered) - len(known.defaults)) + list(known.defaults)
