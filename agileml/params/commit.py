@@ -69,13 +69,28 @@ class CommitRule:
         if self.declared.apply is not None:
             if self.declared.clip_norm:
                 whole = self.square(partition, state, summed) if square is None else square
-                summed = self._clipped(partition, summed, clip_factor(whole, self.declared.clip_norm))
+                factor = clip_factor(whole, self.declared.clip_norm)
+                if summed is not None and factor != 1.0:
+                    segments = self.layout.partitions[partition]
+                    summed = [
+                        RowDelta(part.rows, shrunk(part.values, factor)) if part and self._clips(segment) else part
+                        for segment, part in zip(segments, summed, strict=True)
+                    ]
             after = self._applied(partition, state, summed, clock, self.declared.apply)
             return after, [RowDelta(None, array) for array in after]
         after, changed = list(state), list[RowDelta | None]([None] * len(state))
+        combined = self.declared.aggregation.combined
         for index, part in enumerate(summed or ()):
-            if part is not None:
-                after[index], changed[index] = self._aggregated(state[index], part)
+            if part is None:
+                continue
+            if part.rows is None:
+                after[index] = combined(state[index], part.values)
+                changed[index] = RowDelta(None, after[index])
+            else:
+                values = combined(state[index][part.rows], part.values)
+                after[index] = state[index].copy()
+                after[index][part.rows] = values
+                changed[index] = RowDelta(part.rows, values)
         return after, changed
 
     @property
@@ -92,24 +107,6 @@ class CommitRule:
 
     def _clips(self, segment: Segment) -> bool:
         return np.dtype(self.layout.spec(segment.name).dtype).kind == "f" and self.declared.is_clipped(segment.name)
-
-    def _clipped(self, partition: int, summed: Delta | None, factor: float) -> Delta | None:
-        if summed is None or factor == 1.0:
-            return summed
-        return [
-            RowDelta(part.rows, shrunk(part.values, factor)) if part is not None and self._clips(segment) else part
-            for segment, part in zip(self.layout.partitions[partition], summed, strict=True)
-        ]
-
-    def _aggregated(self, array: Array, part: RowDelta) -> tuple[Array, RowDelta]:
-        combined = self.declared.aggregation.combined
-        if part.rows is None:
-            total = combined(array, part.values)
-            return total, RowDelta(None, total)
-        values = combined(array[part.rows], part.values)
-        after = array.copy()
-        after[part.rows] = values
-        return after, RowDelta(part.rows, values)
 
     def _applied(
         self, partition: int, state: PartitionState, summed: Delta | None, clock: int, apply: Apply

@@ -306,16 +306,16 @@ class LearnedStage:
         waits = self.skipped if chosen != self.chosen else 0
         why = self.why
         if chosen != self.chosen or self.chosen not in before:
-            why = self._reason_to_try(chosen, clock) if chosen not in times else self._reason_to_keep(times, clock)
+            why = self._reason(chosen, times, clock)
         return replace(self, known={**self.known, mix: times}, chosen=chosen, clocks=(), waits=waits, why=why)
 
-    def _reason_to_try(self, stage: int, clock: ClockFinished) -> str:
-        if stage > self.chosen:
+    def _reason(self, chosen: int, times: Mapping[int, float], clock: ClockFinished) -> str:
+        """Why a stage is tried that has no time yet, or why one of those with a time is chosen."""
+        if chosen not in times and chosen > self.chosen:
             share = f"{clock.reliable_share:.0%}"
-            return f"{share} of the traffic goes through reliable nodes, which stage {stage} may relieve"
-        return f"stage {stage} has not been tried with {clock.reliable}+{clock.transient} nodes"
-
-    def _reason_to_keep(self, times: Mapping[int, float], clock: ClockFinished) -> str:
+            return f"{share} of the traffic goes through reliable nodes, which stage {chosen} may relieve"
+        if chosen not in times:
+            return f"stage {chosen} has not been tried with {clock.reliable}+{clock.transient} nodes"
         measured = [f"{seconds / sum(self.nodes):.3g} s in stage {stage}" for stage, seconds in sorted(times.items())]
         lower = clock.stage - 1
         if self._best(times) == clock.stage and lower not in (0, *times):
