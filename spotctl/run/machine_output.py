@@ -115,14 +115,12 @@ class _Reading:
                 self._ends.append(end)
                 self._times.append(at)
         for line in text.splitlines(keepends=True):
-            yield OutputLine(self._machine, line.decode(errors="replace").rstrip("\r\n"), self._time_of(self._at))
+            printed_at = None
+            if self._times:
+                # The latest time known, if that of the line was not noted yet.
+                printed_at = self._times[min(bisect_right(self._ends, self._at), len(self._times) - 1)]
+            yield OutputLine(self._machine, line.decode(errors="replace").rstrip("\r\n"), printed_at)
             self._at += len(line)
-
-    def _time_of(self, byte: int) -> int | None:
-        """When the byte at this offset had been printed; the latest time known, if that was not noted yet."""
-        if not self._times:
-            return None
-        return self._times[min(bisect_right(self._ends, byte), len(self._times) - 1)]
 
 
 def last_lines(environment: RunEnvironment, machine: str) -> str:

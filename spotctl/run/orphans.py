@@ -59,7 +59,9 @@ def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine
     for cloud, provider in providers(settings):
         try:
             machines, failure = _running(provider, settings, job)
-            shown += map(_shown, machines)
+            shown += [
+                ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market)) for machine in machines
+            ]
             failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
         except ProviderError as error:
             failures.append(f"{cloud}: not searched: {error}")
@@ -69,7 +71,17 @@ def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine
 def return_shown(settings: Settings, job: str = "") -> EmergencyReturn:
     """Stops the processes of a job's runs, or of all, and returns all machines that the providers show."""
     before, _ = shown_machines(settings, job)
-    _stop_launchers(settings, job)
+
+    # A launcher that goes on would rent machines again, and one that ends returns its machines.
+    locks = Paths(settings.home).locks
+    jobs = [job] if job else [lock.stem for lock in locks.glob("*.lock")]
+    # A launcher of several jobs gets one signal: a second one would end it at once.
+    for process in {runner_of(locks, name) for name in jobs if is_running(locks, name)}:
+        if process is not None:
+            with suppress(OSError):
+                os.kill(process, signal.SIGTERM)
+    _wait(lambda: not any(is_running(locks, name) for name in jobs))
+
     _wait(lambda: not _return_once(settings, job))
     left, failures = shown_machines(settings, job)
     running = {machine.id for machine in left}
@@ -89,18 +101,6 @@ def _return_once(settings: Settings, job: str) -> bool:
     return asked
 
 
-def _stop_launchers(settings: Settings, job: str) -> None:
-    """Asks launchers to end: one that goes on would rent machines again, and one that ends returns its machines."""
-    locks = Paths(settings.home).locks
-    jobs = [job] if job else [lock.stem for lock in locks.glob("*.lock")]
-    # A launcher of several jobs gets one signal: a second one would end it at once.
-    for process in {runner_of(locks, name) for name in jobs if is_running(locks, name)}:
-        if process is not None:
-            with suppress(OSError):
-                os.kill(process, signal.SIGTERM)
-    _wait(lambda: not any(is_running(locks, name) for name in jobs))
-
-
 def _wait(until: Callable[[], bool]) -> None:
     for _ in range(_ROUNDS):
         if until():
@@ -113,10 +113,6 @@ def _running(provider: CloudProvider, settings: Settings, job: str) -> tuple[lis
     listed, failure = as_far_as_listed(partial(provider.list, tags))
     alive = (machine for machine in listed if machine.state not in _NOT_RUNNING)
     return [machine for machine in alive if job in ("", job_of(machine.tags.get(RUN_TAG, "")))], failure
-
-
-def _shown(machine: Machine) -> ShownMachine:
-    return ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from spotctl.files.job.reader import restored
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 
@@ -56,26 +55,22 @@ def target_of(job: str, node: str, settings: Settings) -> Target:
     if state.ended is not None:
         raise BadRequest(f"run {state.run} of job {job} has ended ({state.ended.outcome}); it has no machines")
     provider = provider_of(settings, restored(state.began.spec, paths.home))
-    return Target(_machine(state, job, node or "0"), provider)
-
-
-def _machine(state: RunState, job: str, node: str) -> str:
-    running = [held.id for held in state.alive]
+    machine, running = node or "0", [held.id for held in state.alive]
     if not running:
         raise BadRequest(f"job {job} has no machine at the moment (see 'spotctl status {job}')")
-    if node in running:
-        return node
-    held = state.machines.get(node)
-    if held is not None and held.ended is not None:
-        raise BadRequest(
-            f"machine {node} of job {job} has been gone since {format_time(held.ended)}: {held.end_reason}"
-        )
-    if node.isdecimal() and int(node) < len(running):
-        return running[int(node)]
-    raise BadRequest(
-        f"job {job} has no machine {node!r}: --node takes 0 to {len(running) - 1}, in the order of 'spotctl status"
-        f" --json', or an id such as {running[0]}"
-    )
+    if machine not in running:
+        held = state.machines.get(machine)
+        if held is not None and held.ended is not None:
+            raise BadRequest(
+                f"machine {machine} of job {job} has been gone since {format_time(held.ended)}: {held.end_reason}"
+            )
+        if not machine.isdecimal() or int(machine) >= len(running):
+            raise BadRequest(
+                f"job {job} has no machine {machine!r}: --node takes 0 to {len(running) - 1}, in the order of"
+                f" 'spotctl status --json', or an id such as {running[0]}"
+            )
+        machine = running[int(machine)]
+    return Target(machine, provider)
 
 
 def run(target: Target, command: Sequence[str], *, capture: bool = False) -> CommandResult:

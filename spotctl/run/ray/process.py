@@ -23,7 +23,6 @@ from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import JobSpec
 from spotctl.files.model_files import check_nothing_lost, save_model
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.ray.training import HEAD_LOST, JOB_FILE
@@ -35,12 +34,18 @@ def main(folder: str, state: str) -> int:
     """Trains to the end; with exit code 1 it failed, as the last line printed says; with `HEAD_LOST` it can go on."""
     results = Path(folder)
     spec = restored(json.loads((results / JOB_FILE).read_text()), Path("job"))
-    assert isinstance(spec.program, Training)
+    program, transient = spec.program, spec.resources.machines.least
+    assert isinstance(program, Training)
     sys.path.append(str(spec.workdir))
     try:
-        job = _job(spec, spec.program)
+        training = training_job(spec)
+        job: TrainingJob | RunnableJob = replace(training, transient=transient)
+        if program.parallel is not None:
+            # Each node of a pipeline is replaced.
+            nodes = training.reliable + transient
+            job = prepared(replace(training, reliable=nodes), program.parallel, nodes, spec.workdir, {})
         with IterationLog(results / LOG_FILE, resumes=is_unfinished(Path(state))) as log:
-            trained = RayEngine(spec.program.address, state=Path(state)).run(job, Chaos(), log.write)
+            trained = RayEngine(program.address, state=Path(state)).run(job, Chaos(), log.write)
             check_nothing_lost(trained.counters)
             save_model(trained.model, results / MODEL_FILE)
             log.end(last_line_of(trained))
@@ -57,15 +62,6 @@ def main(folder: str, state: str) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-def _job(spec: JobSpec, program: Training) -> TrainingJob | RunnableJob:
-    job, transient = training_job(spec), spec.resources.machines.least
-    if program.parallel is None:
-        return replace(job, transient=transient)
-    # Each node of a pipeline is replaced.
-    nodes = job.reliable + transient
-    return prepared(replace(job, reliable=nodes), program.parallel, nodes, spec.workdir, {})
 
 
 if __name__ == "__main__":

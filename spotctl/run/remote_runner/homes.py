@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore
-from spotctl.home.cloud import CloudSettings, cloud_of, rented_clouds
+from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.config import Settings
 from spotctl.home.installation import installation_id, read_or_create
 from spotctl.home.paths import Paths
@@ -75,7 +75,11 @@ def copy_home(settings: Settings, run: str, workdir: str, into: Path) -> None:
     (into / "config.toml").write_text(config_text(settings))
     with EventLog(Paths(home).log) as log, EventLog(into_paths.log) as new:
         for row in (row for name in log.runs() for row in log.of_run(name)):
-            new.append(row.run, row.at, _moved(row, workdir) if row.run == run else row.event)
+            event = row.event
+            if row.run == run and isinstance(event, RunBegan):
+                folder = f"/tmp/{Path(event.folder).name}"  # noqa: S108 - only the owner can read the folder
+                event = replace(event, spec={**event.spec, "workdir": workdir}, folder=folder)
+            new.append(row.run, row.at, event)
 
 
 def config_text(settings: Settings) -> str:
@@ -84,7 +88,13 @@ def config_text(settings: Settings) -> str:
     Addresses of services are left out, because networks differ.
     """
     clouds = {cloud: cloud_of(cloud).settings_of_machines for cloud in rented_clouds()}
-    lines = [line for of_cloud in clouds.values() for line in _lines(_plain(of_cloud, settings))]
+    lines = list[str]()
+    for of_cloud in clouds.values():
+        # Single settings that hold on a machine as well, which lacks the SDK's variables for them.
+        variables = of_cloud.variables.items()
+        named = {name: settings.text(name) or os.environ.get(variable) for name, variable in variables}
+        if any(named.values()):
+            lines += _lines({**named, **of_cloud.on_machines})
     for cloud, of_cloud in clouds.items():
         table: Any = settings.table(cloud, of_cloud.table)
         values = {field.name: getattr(table, field.name) for field in fields(table)}
@@ -92,12 +102,6 @@ def config_text(settings: Settings) -> str:
         private = {"private_ssh": True} if "private_ssh" in values else {}
         lines += [f"[{cloud}]", *_lines({**values, **private})]
     return "\n".join(lines) + "\n"
-
-
-def _plain(of_cloud: CloudSettings, settings: Settings) -> dict[str, object]:
-    """A cloud's single settings that hold on a machine as well, which lacks the SDK's variables for them."""
-    named = {name: settings.text(name) or os.environ.get(variable) for name, variable in of_cloud.variables.items()}
-    return {**named, **of_cloud.on_machines} if any(named.values()) else {}
 
 
 def restore_rendezvous(source: Path, folder: Path) -> None:
@@ -119,14 +123,6 @@ def _toml(value: object) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + "}"
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
-
-
-def _moved(row: LogRow, workdir: str) -> Any:  # noqa: ANN401 - an event, of any kind
-    event = row.event
-    if not isinstance(event, RunBegan):
-        return event
-    folder = f"/tmp/{Path(event.folder).name}"  # noqa: S108 - only the owner can read the folder
-    return replace(event, spec={**event.spec, "workdir": workdir}, folder=folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +151,11 @@ class LogCopy:
 
     def rows(self) -> list[CopiedRow]:
         """All rows so far. Raises StoreRefused or UnreadableBlob."""
-        return join_segments({_position(name): self._segment(name) for name in self._store.list(_FOLDER)})
+        segments = dict[tuple[int, int], list[CopiedRow]]()
+        for name in self._store.list(_FOLDER):
+            epoch, _, first = name.removeprefix(_FOLDER).partition("-")
+            segments[int(epoch), int(first)] = self._segment(name)
+        return join_segments(segments)
 
     def _segment(self, name: str) -> list[CopiedRow]:
         if name in self._full:
@@ -190,7 +190,15 @@ class LogCopier:
     def copy(self) -> None:
         """Adds the new rows of the log. Raises OSError; the next call then copies the rows that are missing."""
         with self._lock:
-            self._read()
+            with EventLog(self._path) as log:
+                new = log.of_run(self._run, self._after)
+            for row in new:
+                self._after = row.id
+                if self._skip:
+                    self._skip -= 1
+                else:
+                    self._segment.append(CopiedRow(row.at, row.event))
+                    self._changed = True
             while self._changed:
                 part = self._segment[:SEGMENT_ROWS]
                 name = f"{_FOLDER}{self._epoch:06d}-{self._first:08d}"
@@ -200,17 +208,6 @@ class LogCopier:
                     del self._segment[:SEGMENT_ROWS]
                 self._changed = bool(len(part) == SEGMENT_ROWS and self._segment)
 
-    def _read(self) -> None:
-        with EventLog(self._path) as log:
-            new = log.of_run(self._run, self._after)
-        for row in new:
-            self._after = row.id
-            if self._skip:
-                self._skip -= 1
-            else:
-                self._segment.append(CopiedRow(row.at, row.event))
-                self._changed = True
-
 
 def add_missing(log: EventLog, run: str, rows: Iterable[CopiedRow | LogRow]) -> int:
     """Appends to a log the rows of a run that the log lacks; returns how many. What a repair dropped is not added."""
@@ -219,8 +216,3 @@ def add_missing(log: EventLog, run: str, rows: Iterable[CopiedRow | LogRow]) -> 
     for row in new:
         log.append(run, row.at, row.event)
     return len(new)
-
-
-def _position(name: str) -> tuple[int, int]:
-    epoch, _, first = name.removeprefix(_FOLDER).partition("-")
-    return int(epoch), int(first)

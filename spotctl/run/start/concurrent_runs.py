@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 from math import inf
 from pathlib import Path
@@ -71,22 +70,34 @@ def launch(
 
     This process locks all jobs before any begins, so that no other one launches a job that waits.
     """
+    paths, held = Paths(settings.home), list[JobLock]()
+    turn_of = {plan.job.spec.name: plan.share.turn for plan in plans}
     with ExitStack() as locks:
-        held = [locks.enter_context(_locked(plan.job.spec, settings)) for plan in plans]
+        for name in turn_of:
+            held.append(locks.enter_context(JobLock(paths.locks, name)))
+            with EventLog(paths.log) as log:
+                runs.check_ended(name, log)
         if plans[0].job.spec.is_local:
             begin_market(plans[0].job.spec, settings)
-        paths = Paths(settings.home)
-        for job in _waiting_jobs(plans, files):
-            add_waiting(paths, job)
-            locks.callback(remove_waiting, paths, job.name)
-            observer.on_remark(job.name, f"waits for {' and '.join(job.after)}")
+
+        # Other commands learn of the jobs that begin later.
+        for plan, file in zip(plans, files, strict=True):
+            name, turn = plan.job.spec.name, plan.share.turn
+            if not turn.begin:
+                continue
+            after = tuple(other for other, before in turn_of.items() if before.begin < turn.begin >= before.end)
+            begins = plan.at if turn.begin < inf else None
+            add_waiting(paths, WaitingJob(name, after, begins, str(file.absolute())))
+            locks.callback(remove_waiting, paths, name)
+            observer.on_remark(name, f"waits for {' and '.join(after)}")
+
         # From here on, each job's thread decides.
         locks.pop_all()
-    together = _Together(settings, observer, LaunchTurns(plans), fresh)
+    turns = LaunchTurns(plans)
     jobs = [Launched(plan.job.spec) for plan in plans]
     # Daemons: a second Ctrl-C ends the process at once, and the leases end what still runs.
     threads = [
-        Thread(target=together.run, args=(job, plan, lock), daemon=True)
+        Thread(target=_run_in_turn, args=(job, plan, lock, turns, settings, observer, fresh), daemon=True)
         for job, plan, lock in zip(jobs, plans, held, strict=True)
     ]
     for thread in threads:
@@ -94,32 +105,6 @@ def launch(
     for thread in threads:
         thread.join()
     return jobs
-
-
-def _locked(spec: JobSpec, settings: Settings) -> JobLock:
-    """The lock of a job; AlreadyRunning if another process runs it, or its latest run was interrupted."""
-    paths = Paths(settings.home)
-    with ExitStack() as locks:
-        lock = locks.enter_context(JobLock(paths.locks, spec.name))
-        with EventLog(paths.log) as log:
-            runs.check_ended(spec.name, log)
-        locks.pop_all()
-    return lock
-
-
-def _waiting_jobs(plans: Sequence[JobPlan], files: Sequence[Path]) -> list[WaitingJob]:
-    """The jobs that begin later, as other commands learn of them."""
-    turns = {plan.job.spec.name: plan.share.turn for plan in plans}
-    return [
-        WaitingJob(
-            name,
-            tuple(other for other, turn in turns.items() if turn.begin < turns[name].begin >= turn.end),
-            plan.at if turns[name].begin < inf else None,
-            str(file.absolute()),
-        )
-        for name, plan, file in zip(turns, plans, files, strict=True)
-        if turns[name].begin
-    ]
 
 
 class LaunchTurns:
@@ -143,7 +128,7 @@ class LaunchTurns:
         """Waits until a job may begin, and returns its parts of the quotas that are too small for all: the planned ones
         as far as they are free. None if the job was withdrawn before; its `claim`, then the last word, is False."""
         with self._changed:
-            while not (self._is_next(job) and self._has_enough(job)) and not is_withdrawn():
+            while not self._may_begin(job) and not is_withdrawn():
                 self._changed.wait(_LOOK_SECONDS)
             self._waiting = [other for other in self._waiting if other is not job]
             self._changed.notify_all()
@@ -160,15 +145,14 @@ class LaunchTurns:
             self._free.update(self._held.pop(id(job)))
             self._changed.notify_all()
 
-    def _is_next(self, job: JobPlan) -> bool:
-        begin = self._waiting[0].share.turn.begin
-        return job is self._waiting[0] or job.share.turn.begin == begin == 0
-
-    def _has_enough(self, job: JobPlan) -> bool:
+    def _may_begin(self, job: JobPlan) -> bool:
+        """Whether no other job comes before this one, and the quotas have enough for it."""
+        at_once, first = not job.share.turn.begin, self._waiting[0]
+        if job is not first and not (at_once and not first.share.turn.begin):
+            return False
         if not self._held:
             return True
-        first = not job.share.turn.begin
-        return all((part.amount if first else part.least) <= self._free[name] for name, part in _short(job).items())
+        return all((part.amount if at_once else part.least) <= self._free[name] for name, part in _short(job).items())
 
 
 def within(plan: JobPlan, parts: Mapping[str, int]) -> JobPlan:
@@ -191,51 +175,46 @@ def _short(job: JobPlan) -> dict[str, QuotaSlice]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Together:
-    """Jobs that run side by side, or take turns."""
+def _run_in_turn(
+    job: Launched,
+    plan: JobPlan,
+    lock: JobLock,
+    turns: LaunchTurns,
+    settings: Settings,
+    observer: RunObserver,
+    fresh: bool,
+) -> None:
+    """Runs a job once it is its turn, and keeps how that ended."""
+    name, paths, waits = job.spec.name, Paths(settings.home), bool(plan.share.turn.begin)
 
-    settings: Settings
-    observer: RunObserver
-    turns: LaunchTurns
-    fresh: bool
+    def is_withdrawn() -> bool:
+        return observer.is_stopped() or (waits and not is_waiting(paths, name))
 
-    @property
-    def paths(self) -> Paths:
-        return Paths(self.settings.home)
+    def claim() -> bool:
+        """Whether the job may begin, and was not withdrawn at the last moment."""
+        is_left = not waits or remove_waiting(paths, name)
+        return is_left and not observer.is_stopped()
 
-    def run(self, job: Launched, plan: JobPlan, lock: JobLock) -> None:
-        """Runs a job once it is its turn, and keeps how that ended."""
-        name = job.spec.name
-        with lock:
-            parts = self.turns.begin(plan, partial(self._is_withdrawn, plan), partial(self._claim, plan))
-            job.is_withdrawn = parts is None
-            if parts is None:
-                self.observer.on_remark(name, WITHDRAWN)
-                return
-            try:
-                job.ending = runs.launch_locked(
-                    job.spec,
-                    self.settings,
-                    self.observer,
-                    fresh=self.fresh,
-                    plan=within(plan, parts),
-                    may_grow=lambda: not self.turns.waiting,
-                )
-            except Exception as error:  # noqa: BLE001 - one job's failure ends no other; its exit code follows at the end
-                job.error = error
-                self.observer.on_remark(name, str(error))
-            finally:
-                self.turns.end(plan)
-
-    def _is_withdrawn(self, plan: JobPlan) -> bool:
-        is_left = not plan.share.turn.begin or is_waiting(self.paths, plan.job.spec.name)
-        return self.observer.is_stopped() or not is_left
-
-    def _claim(self, plan: JobPlan) -> bool:
-        """Whether a job may begin, and was not withdrawn at the last moment."""
-        is_left = not plan.share.turn.begin or remove_waiting(self.paths, plan.job.spec.name)
-        return is_left and not self.observer.is_stopped()
+    with lock:
+        parts = turns.begin(plan, is_withdrawn, claim)
+        job.is_withdrawn = parts is None
+        if parts is None:
+            observer.on_remark(name, WITHDRAWN)
+            return
+        try:
+            job.ending = runs.launch_locked(
+                job.spec,
+                settings,
+                observer,
+                fresh=fresh,
+                plan=within(plan, parts),
+                may_grow=lambda: not turns.waiting,
+            )
+        except Exception as error:  # noqa: BLE001 - one job's failure ends no other; its exit code follows at the end
+            job.error = error
+            observer.on_remark(name, str(error))
+        finally:
+            turns.end(plan)
 
 
 _LATE_LOOK_SECONDS = 0.5
@@ -244,7 +223,12 @@ _LATE_LOOK_SECONDS = 0.5
 def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> RunEnd | None:
     """Waits for the ends of the jobs before this one, and runs it as a new launch of its file. None if it was withdrawn
     while it waited."""
-    paths, spec = Paths(settings.home), _spec_of(job)
+    paths, spec = Paths(settings.home), load(Path(job.file), to_launch=True)
+    if spec.name != job.name:
+        raise BadRequest(
+            f"{job.file} now describes job {spec.name}, not {job.name}: 'spotctl launch {job.file}' launches it,"
+            f" 'spotctl stop {job.name}' forgets the other"
+        )
     runs.check_launchable(spec)
     with JobLock(paths.locks, job.name):
         said = ""
@@ -259,16 +243,6 @@ def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> Ru
             observer.on_remark(job.name, WITHDRAWN)
             return None
         return runs.launch_locked(spec, settings, observer)
-
-
-def _spec_of(job: WaitingJob) -> JobSpec:
-    spec = load(Path(job.file), to_launch=True)
-    if spec.name != job.name:
-        raise BadRequest(
-            f"{job.file} now describes job {spec.name}, not {job.name}: 'spotctl launch {job.file}' launches it,"
-            f" 'spotctl stop {job.name}' forgets the other"
-        )
-    return spec
 
 
 def _awaited(job: WaitingJob, paths: Paths) -> str:

@@ -1,6 +1,7 @@
 """Says which data a plan's machines read from another region or cloud, and what that costs."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from pricing_data.errors import PricingDataError
 from pricing_data.list_prices import Location, egress
@@ -35,9 +36,10 @@ def far_data(plan: JobPlan, region_of: RegionOf) -> Iterator[str]:
         how = "each of them reads it from there"
         if is_copied:
             how = f"it is copied to {near} once, and until then each of them reads it from there"
-        yield (
-            f"data {name}: {location} is in {where}, and the machines are in {here.region}: {how}{_price(there, here)}"
-        )
+        price = ""
+        with suppress(PricingDataError):
+            price = f", for about {usd_text(egress(there, here).usd_per_gb)} per GB"
+        yield f"data {name}: {location} is in {where}, and the machines are in {here.region}: {how}{price}"
 
 
 def misplaced_buckets(spec: JobSpec, region_of: RegionOf) -> Iterator[str]:
@@ -73,11 +75,3 @@ def stored_data(spec: JobSpec) -> dict[str, str]:
 def _is_same(there: Location, here: Location) -> bool:
     regions = {api_region(place.cloud, place.region) for place in (there, here)}
     return there.cloud == here.cloud and len(regions) == 1
-
-
-def _price(there: Location, here: Location) -> str:
-    try:
-        usd = egress(there, here).usd_per_gb
-    except PricingDataError:
-        return ""
-    return f", for about {usd_text(usd)} per GB"

@@ -15,7 +15,7 @@ from pricing_data.units import HOUR
 from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.log.budget import Tariff
-from spotctl.log.events import Checkpointed, Priced, Progressed, RunBegan
+from spotctl.log.events import Checkpointed, Progressed, RunBegan
 from spotctl.log.folding import fold
 from spotctl.log.ledger.project import recorded, rows_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
@@ -71,22 +71,18 @@ def observations_of(events: Sequence[LogRow], tariff: Tariff) -> Observed | None
     if state.ended is None or state.lost:
         return None
     rows = rows_of(state, state.at, recorded(state, tariff))
+    counts = state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
     working = [row for row in rows if row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable]
     return Observed(
         state.ended.wall_us,
         state.ended.outcome == DONE,
         sum(row.end - row.begin for row in working) / HOUR,
-        *_work_by_size(events, working, counts=counts_clocks(state)),
+        *_work_by_size(events, working, counts=counts),
         tuple(_startups(state)),
         tuple(_losses(state)),
         tuple(_evidence(state)),
         tuple(row.event.seconds for row in events if isinstance(row.event, Checkpointed) and not row.event.rank),
     )
-
-
-def counts_clocks(state: RunState) -> bool:
-    """Whether the run's work is counted in clocks."""
-    return state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
 
 
 # -- throughput --------------------------------------------------------------------------------------------------------
@@ -190,16 +186,12 @@ def _evidence(state: RunState) -> Iterator[Evidence]:
         allocation = state.allocations[held.allocation]
         if allocation.bid is None or held.ended is None:
             continue
-        outbid = _price(state.prices.get(allocation.market), held.ended) > allocation.bid
-        taken = held.end_reason == EVICTED and not outbid
+        prices, price = state.prices.get(allocation.market), 0
+        if prices is not None and prices.times:
+            price = prices.prices[max(bisect_right(prices.times, held.ended) - 1, 0)]
+        taken = held.end_reason == EVICTED and price <= allocation.bid
         life = Exposure(float(taken), (held.ended - held.started) / HOUR)
         seen[allocation.market] += life.scaled(1 / ordered[held.allocation])
     return (
         Evidence(market, exposure) for market, exposure in seen.items() if exposure.evictions or not market.is_synthetic
     )
-
-
-def _price(known: Priced | None, at: int) -> int:
-    if known is None or not known.times:
-        return 0
-    return known.prices[max(bisect_right(known.times, at) - 1, 0)]

@@ -96,7 +96,11 @@ def plans_to_launch(specs: Sequence[JobSpec], settings: Settings, max_cost: int 
     if max_cost is None:
         return _within_account(specs, settings)
     shares = [max_cost] if len(specs) == 1 else _shares(max_cost, _within_account(specs, settings))
-    return _within_account([_limited(spec, share) for spec, share in zip(specs, shares, strict=True)], settings)
+    limited = [
+        replace(spec, budget=share if spec.budget is None else min(spec.budget, share))
+        for spec, share in zip(specs, shares, strict=True)
+    ]
+    return _within_account(limited, settings)
 
 
 def _shares(max_cost: int, plans: JobPlans) -> list[int]:
@@ -106,27 +110,21 @@ def _shares(max_cost: int, plans: JobPlans) -> list[int]:
     return [int(max_cost * cost / sum(costs)) for cost in costs]
 
 
-def _limited(spec: JobSpec, most: int) -> JobSpec:
-    """A job whose budget is at most this many nano-dollars."""
-    return replace(spec, budget=most if spec.budget is None else min(spec.budget, most))
-
-
 def _within_account(specs: Sequence[JobSpec], settings: Settings) -> JobPlans:
     """The plans, made again until no quota of a planned market is left to ask for."""
     asked: set[Market] = set()
     while True:
-        plans = stored_plans(specs, settings)
-        markets = {market for plan in plans.plans if not plan.job.spec.is_local for market in _markets(plan)}
-        if not (unasked := unknown_quotas(markets, settings) - asked):
+        plans, markets = stored_plans(specs, settings), set[Market]()
+        for plan in plans.plans:
+            if not plan.job.spec.is_local:
+                # Where the plan rents, or may rent on demand.
+                rents = [plan.decider.baseline, plan.decider.reliable, *(choice.rent for choice in plan.cost.choice)]
+                markets |= {rent.offer.market for rent in rents if rent is not None}
+        unasked = unknown_quotas(markets, settings) - asked
+        if not unasked:
             return plans
         asked |= unasked
         ask_quotas(unasked, settings)
-
-
-def _markets(plan: JobPlan) -> set[Market]:
-    """The markets in which a plan rents, or may rent on demand."""
-    rents = [plan.decider.baseline, plan.decider.reliable, *(choice.rent for choice in plan.cost.choice)]
-    return {rent.offer.market for rent in rents if rent is not None}
 
 
 def unknown_quotas(markets: Collection[Market], settings: Settings) -> set[Market]:

@@ -41,8 +41,15 @@ def rehearse(spec: JobSpec, cache: Path, seconds: float = SECONDS) -> None:
     _check(spec)
     with tempfile.TemporaryDirectory(prefix="spotctl-rehearsal-") as name:
         scratch = Path(name)
-        folder = _copy(spec.workdir, scratch)
-        variables = {**os.environ, **spec.env, **secrets_of(spec), **_data(spec, cache)}
+        folder = scratch / "job"
+        # The files that machines get.
+        with tarfile.open(job_archive(spec.workdir, scratch).path) as archive:
+            archive.extractall(folder, filter="fully_trusted")  # noqa: S202 - the user's own files, packed just now
+        variables = {**os.environ, **spec.env, **secrets_of(spec)}
+        try:
+            variables |= {data_variable(name): str(local_copy(place, cache)) for name, place in spec.data.items()}
+        except AgentError as error:
+            raise BadRequest(f"{spec.name}: {error}") from error
         if isinstance(spec.program, Command):
             _run(spec, spec.program.run, scratch, folder, variables, seconds)
         elif isinstance(spec.program, Training):
@@ -66,24 +73,23 @@ def _check(spec: JobSpec) -> None:
         check_folder(spec.workdir)
 
 
-def _copy(workdir: Path, scratch: Path) -> Path:
-    """A copy of the job's folder with those files that machines get."""
-    folder = scratch / "job"
-    with tarfile.open(job_archive(workdir, scratch).path) as archive:
-        archive.extractall(folder, filter="fully_trusted")  # noqa: S202 - the user's own files, packed just now
-    return folder
-
-
-def _data(spec: JobSpec, cache: Path) -> dict[str, str]:
-    try:
-        return {data_variable(name): str(local_copy(location, cache)) for name, location in spec.data.items()}
-    except AgentError as error:
-        raise BadRequest(f"{spec.name}: {error}") from error
-
-
 def _run(spec: JobSpec, run: str, scratch: Path, folder: Path, variables: Mapping[str, str], seconds: float) -> None:
     printed = scratch / "printed"
-    environment = {**variables, **_of_node(spec, scratch), MARK: str(scratch)}
+    # The only node of a run, with empty folders for its checkpoints and outputs.
+    folders = {CHECKPOINT_VARIABLE: scratch / "checkpoint"}
+    folders |= {output_variable(name): scratch / "outputs" / name for name in spec.outputs}
+    for place in folders.values():
+        place.mkdir(parents=True)
+    environment = {
+        **variables,
+        "SPOTCTL_JOB": spec.name,
+        "SPOTCTL_RUN": f"{spec.name}-rehearsal",
+        "SPOTCTL_ATTEMPT": "1",
+        EVERY_VARIABLE: f"{SECONDS:g}",
+        **node_variables(0, [_HERE], free_port()),
+        **{variable: str(place) for variable, place in folders.items()},
+        MARK: str(scratch),
+    }
     command = RunningCommand(["/bin/sh", "-c", run], folder, environment, printed, scratch)
     until = time.monotonic() + seconds
     try:
@@ -96,22 +102,6 @@ def _run(spec: JobSpec, run: str, scratch: Path, folder: Path, variables: Mappin
         said = lines[-1][-_LONGEST_QUOTE:] if lines else "it printed nothing"
         said = hidden(said.replace(str(folder), str(spec.workdir)), secrets_of(spec).values())
         raise _failure(spec, f"status {code}: {said}")
-
-
-def _of_node(spec: JobSpec, scratch: Path) -> dict[str, str]:
-    """The variables of the only node of a run, with empty folders for its checkpoints and outputs."""
-    folders = {CHECKPOINT_VARIABLE: scratch / "checkpoint"}
-    folders |= {output_variable(name): scratch / "outputs" / name for name in spec.outputs}
-    for folder in folders.values():
-        folder.mkdir(parents=True)
-    return {
-        "SPOTCTL_JOB": spec.name,
-        "SPOTCTL_RUN": f"{spec.name}-rehearsal",
-        "SPOTCTL_ATTEMPT": "1",
-        EVERY_VARIABLE: f"{SECONDS:g}",
-        **node_variables(0, [_HERE], free_port()),
-        **{variable: str(folder) for variable, folder in folders.items()},
-    }
 
 
 def _failure(spec: JobSpec, why: str) -> BadRequest:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows
-from pricing_data.units import parse_amount
 from spotctl.agent.data.locations import StoreIdentity
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import library, price_store, provider_of
@@ -27,7 +26,6 @@ from spotctl.files.job.values import RAY
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
-from spotctl.home.quotas import Quota
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.folding import fold
@@ -147,7 +145,10 @@ def begin_run(
     environment = environment_of(spec, run, folder, provider, paths)
     journal = Journal(log, run, environment.clock)
     deadline = deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
-    quotas = quotas_left(settings) if plan is None else _parts(plan)
+    if plan is None:
+        quotas = quotas_left(settings)
+    else:
+        quotas = (*(share.slice for share in plan.share.quotas), *plan.share.on_demand_quotas)
     quota_text = ", ".join(map(str, quotas))
     rented_from = RAY if spec.on_ray else provider.name
     journal.write(RunBegan(spec.name, rented_from, written(spec), str(folder), wall_us(), deadline, quota_text))
@@ -232,11 +233,6 @@ def check_launchable(spec: JobSpec) -> None:
     secrets_of(spec)
 
 
-def parse_max_cost(text: str) -> int | None:
-    """Nano-dollars of `--max-cost`; None if it was not given."""
-    return parse_amount(text, "--max-cost") if text else None
-
-
 def _conduct(
     journal: Journal,
     environment: RunEnvironment,
@@ -288,9 +284,7 @@ def _conduct(
 
         ended = runner.run(between_turns, wall_us)
     observer.on_turn(runner.state)
-    keep_availability(runner.state, ended.wall_us, settings)
-    if spec.kind is ProgramKind.AGILEML:
-        _keep(spec, runner.state, ended, environment.rendezvous, kept)
+    _keep_for_later_runs(spec, runner.state, ended, settings, environment.rendezvous)
     if began.folder:
         shutil.rmtree(began.folder, ignore_errors=True)
     observer.on_end(spec, runner.state, ended)
@@ -333,22 +327,18 @@ def _planner(journal: Journal, settings: Settings, made: JobPlan | None) -> Call
     return lambda: within(journal.state.quotas)
 
 
-def _parts(plan: JobPlan) -> tuple[Quota, ...]:
-    return (*(share.slice for share in plan.share.quotas), *plan.share.on_demand_quotas)
-
-
-def _keep(spec: JobSpec, state: RunState, ended: RunEnded, folder: Path, kept: Path) -> None:
-    """Keeps a training that ended early, so that the job's next run can resume from it."""
-    if ended.outcome == DONE:
-        resume_state.forget(kept)
-    else:
-        clock = 0 if state.progress is None else state.progress.clock
-        resume_state.keep(spec, state.machines, clock, folder, kept)
-
-
-def keep_availability(state: RunState, now: int, settings: Settings) -> None:
-    """Stores the spans of a run that has ended. If the store cannot be written, its log still has them."""
-    spans = availability_of(state, now)
+def _keep_for_later_runs(spec: JobSpec, state: RunState, ended: RunEnded, settings: Settings, rendezvous: Path) -> None:
+    """Keeps what a run has seen of spot markets, and a training that ended early, so that the job's next run can resume
+    from it."""
+    spans = availability_of(state, ended.wall_us)
     if spans:
+        # If the store cannot be written, the log still has them.
         with suppress(StoreError):
             price_store(settings).commit(FetchedRows(availability=spans))
+    if spec.kind is ProgramKind.AGILEML:
+        kept = Paths(settings.home).kept(spec.name)
+        if ended.outcome == DONE:
+            resume_state.forget(kept)
+        else:
+            clock = 0 if state.progress is None else state.progress.clock
+            resume_state.keep(spec, state.machines, clock, rendezvous, kept)

@@ -87,8 +87,13 @@ class QuotaWatch:
         before = {run for run, other in self._read.items() if other.ended is None}
         others = self._others(state)
         self._is_more |= bool(before - others.keys())
-        if not (self._is_more and may_grow) or any(map(self._begins, others.values())):
+        if not (self._is_more and may_grow):
             return None
+        locks = Paths(self.settings.home).locks
+        for other in others.values():
+            if other.began is not None and not other.machines and is_running(locks, other.began.job):
+                # It is about to rent its first machines.
+                return None
         self._is_more = False
         parts, now = quotas_from(state.quotas), wall_us()
         every = (*others.values(), state)
@@ -112,12 +117,6 @@ class QuotaWatch:
     def shared(self, state: RunState) -> bool:
         """Whether another run of the home holds machines, which may fill a quota that this run needs."""
         return any(other.alive for other in self._others(state).values())
-
-    def _begins(self, other: RunState) -> bool:
-        """Whether another run is about to rent its first machines."""
-        if other.began is None or other.machines:
-            return False
-        return is_running(Paths(self.settings.home).locks, other.began.job)
 
     def _others(self, state: RunState) -> dict[str, RunState]:
         """The other runs that have not ended."""

@@ -204,22 +204,25 @@ def kept_file(settings: Settings, cloud: str) -> Path:
 
 def private_words(kit: Kit) -> tuple[str, ...]:
     """Everything in settings, options and on this computer that names its user or the account."""
-    own = (str(kit.settings.home), str(Path.home()), getpass.getuser(), socket.gethostname(), kit.bucket, kit.identity)
-    return tuple(word for word in (*own, *_settings_of(kit)) if word)
-
-
-def _settings_of(kit: Kit) -> Iterator[str]:
+    words = [
+        str(kit.settings.home),
+        str(Path.home()),
+        getpass.getuser(),
+        socket.gethostname(),
+        kit.bucket,
+        kit.identity,
+    ]
     of_cloud = cloud_of(kit.cloud).settings_of_machines
-    for name in of_cloud.keys:
-        yield kit.settings.text(name) or os.environ.get(of_cloud.variables.get(name, ""), "")
-    yield from (os.environ.get(name, "") for name in of_cloud.variables.values())
+    words += [kit.settings.text(name) or os.environ.get(of_cloud.variables.get(name, ""), "") for name in of_cloud.keys]
+    words += [os.environ.get(name, "") for name in of_cloud.variables.values()]
     table: Any = kit.settings.table(kit.cloud, of_cloud.table)
     for field in fields(table):
         value = getattr(table, field.name)
         if isinstance(value, str) and field.name != of_cloud.image:
-            yield value
+            words.append(value)
         elif isinstance(value, tuple) and field.name != "regions":
-            yield from map(str, value)
+            words += map(str, value)
+    return tuple(word for word in words if word)
 
 
 CAP_USD = 1
@@ -287,12 +290,10 @@ class TrialPatience:
             self._remark(f"refused: {state.refusal}; trying again")
         if self._now() - state.began.wall_us > GIVE_UP_AFTER and not self._gave_up:
             self._gave_up = True
-            request_stop(self._spec.name, self._settings, StopRequested(NO_CAPACITY, _given_up(self._spec, state)))
-
-
-def _given_up(spec: JobSpec, state: RunState) -> str:
-    why = f" (the last refusal: {state.refusal})" if state.refusal else "; spotctl doctor checks the account"
-    return f"gave up: no {spec.resources.types[0]} was running after {GIVE_UP_AFTER // MINUTE} minutes{why}"
+            why = f" (the last refusal: {state.refusal})" if state.refusal else "; spotctl doctor checks the account"
+            type_, minutes = self._spec.resources.types[0], GIVE_UP_AFTER // MINUTE
+            message = f"gave up: no {type_} was running after {minutes} minutes{why}"
+            request_stop(self._spec.name, self._settings, StopRequested(NO_CAPACITY, message))
 
 
 def left_in_cloud(spec: JobSpec, run: str, settings: Settings) -> tuple[Resource, ...]:

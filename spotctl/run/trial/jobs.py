@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pricing_data.units import SECOND, counted
@@ -183,7 +183,15 @@ class TrialJob:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
-            self._charge()
+            # The machines of the run cost at most their time by list prices.
+            with suppress(TrialFailed):
+                state = self.state()
+                if state.run not in self.kit.runs:
+                    self.kit.runs.append(state.run)
+                lives = sum(
+                    ((held.ended or state.at) - held.started) / 3_600_000_000 for held in state.machines.values()
+                )
+                self.kit.spent_usd += lives * self.kit.usd_per_hour(self.kit.kinds[0].name)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs spotctl to its end. TrialFailed: it does not end."""
@@ -236,17 +244,6 @@ class TrialJob:
 
     def _words(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "spotctl", "--home", str(self.kit.settings.home), *words]
-
-    def _charge(self) -> None:
-        """Counts what the machines of the run cost at most: their time by list prices."""
-        try:
-            state = self.state()
-        except TrialFailed:
-            return
-        if state.run not in self.kit.runs:
-            self.kit.runs.append(state.run)
-        hours = sum(((held.ended or state.at) - held.started) / 3_600_000_000 for held in state.machines.values())
-        self.kit.spent_usd += hours * self.kit.usd_per_hour(self.kit.kinds[0].name)
 
 
 def works(state: RunState) -> bool:

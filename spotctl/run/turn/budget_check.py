@@ -25,7 +25,6 @@ from spotctl.home.errors import SpotctlError
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET
-from spotctl.log.state import Held
 from spotctl.planning.forecast import deciders, forecast_job
 from spotctl.planning.values import JobPlan
 from spotctl.run.turn.execute import Journal
@@ -212,8 +211,12 @@ class BudgetCheck:
 
         None if too few machines would be left to work.
         """
-        state, kept = self._journal.state, list[str]()
-        for name in sorted(wanted.machines, key=lambda name: self._rank(state.machines[name])):
+        state, kept, ranked = self._journal.state, list[str](), list[tuple[bool, float, str]]()
+        for name in wanted.machines:
+            allocation = state.allocations[state.machines[name].allocation]
+            price = allocation.highest_price / allocation.nu if allocation.nu else inf
+            ranked.append((not allocation.reliable, price, name))
+        for _, _, name in sorted(ranked):
             if self._adds(Renew((*kept, name), wanted.until), now) <= left:
                 kept.append(name)
         staying = {held.id for held in state.alive if not held.returning and held.leaves_at is None}
@@ -223,11 +226,6 @@ class BudgetCheck:
         if not works or any(state.allocations[held.allocation].reliable for held in dropped):
             return None
         return Renew(tuple(name for name in wanted.machines if name in kept), wanted.until)
-
-    def _rank(self, held: Held) -> tuple[bool, float, str]:
-        allocation = self._journal.state.allocations[held.allocation]
-        ceiling = allocation.highest_price
-        return not allocation.reliable, ceiling / allocation.nu if allocation.nu else inf, held.id
 
     def _run_out(self, wanted: Renew, kept: Collection[str], now: int) -> list[Instruction]:
         """Returns at the ends of the leases that are not renewed."""

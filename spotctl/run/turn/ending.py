@@ -5,7 +5,7 @@ A run without machines gives up at once where waiting cannot help, else after a 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate, repeat
 from math import inf
@@ -104,7 +104,14 @@ class EndOfRun:
                 names = ", ".join(f"{resource.kind} {resource.id}" for resource in left)
                 message += f"; {names} could not be removed: run spotctl gc"
             if stop.outcome == BUDGET:
-                unfinished = self._unfinished(recorded, work_left())
+                # The work that is left, its checkpoint, and the dollars that would finish the job.
+                share_left, unfinished = work_left(), dict[str, Any]()
+                if share_left is not None:
+                    unfinished["work_left"] = share_left
+                    more = self._budget.to_finish(share_left)
+                    if more is not None:
+                        unfinished["to_finish_usd"] = more
+                unfinished["checkpoint"] = recorded.get("checkpoint")
                 recorded, message = {**recorded, **unfinished}, f"{message}{unfinished_text(unfinished)}"
             if costs is not None:
                 amounts, proofs = costs
@@ -165,14 +172,6 @@ class EndOfRun:
             order = self._state.orders[intent]
             if observe.hidden(order.market, unlisted) and over >= order.lease_until:
                 self._journal.write(ev.OrderSettled(intent))
-
-    def _unfinished(self, facts: Mapping[str, Any], work_left: float | None) -> dict[str, Any]:
-        """The work that a run leaves when it ends at its budget, its checkpoint, and the dollars that would finish the
-        job."""
-        unfinished: dict[str, Any] = {} if work_left is None else {"work_left": work_left}
-        if work_left is not None and (more := self._budget.to_finish(work_left)) is not None:
-            unfinished["to_finish_usd"] = more
-        return unfinished | {"checkpoint": facts.get("checkpoint")}
 
     def _costs(self, outcome: str) -> tuple[dict[str, int], tuple[ev.Priced, ...]] | None:
         """The amount paid and the on-demand price of the same work, and the prices that prove them, for the log.

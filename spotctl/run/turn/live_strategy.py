@@ -18,7 +18,7 @@ from spotctl.log import budget
 from spotctl.log.budget import Tariff
 from spotctl.log.events import OnDemandOffer, Planned
 from spotctl.log.observed import availability_of
-from spotctl.log.state import EVICTED, Allocation, RunState
+from spotctl.log.state import EVICTED, RunState
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, JobPlan
 from spotctl.run.environment import RunEnvironment
@@ -48,19 +48,26 @@ class LiveStrategy:
         """The decision for a situation, completed from the log."""
         state, now = self._state(), situation.now
         usd_left, usd_reserved = self._usd_left()
+        decider, done = self._plan.decider, state.work.done(now)
+        trains = isinstance(self._plan.job.spec.program, Training)
+        # Whether a move would lose no work: a checkpoint counts once it was written, not when it was declared.
+        resumes = trains or state.work.checkpoint is not None or not done
+        unsaved = 0.0
+        if not trains and isfinite(self._plan.fleet.work):
+            unsaved = max(done - state.work.safe, 0) * decider.most_nu * decider.speed
         current = replace(
             situation,
             work_left=work_left(self._plan, state, now),
             usd_left=usd_left,
             usd_reserved=usd_reserved,
-            record=replace(record_of(state, now), resumes=self._resumes(state, now)),
-            unsaved=self._unsaved(state, now),
+            record=replace(record_of(state, now), resumes=resumes),
+            unsaved=unsaved,
             spell=lambda: self._spell(state, now, offered=bool(situation.offers)),
             looks=lambda: looks(state),
             saved=saved_of(state, self._plan.job.spec),
             refused=refused_of(state, now),
         )
-        decision = self._plan.decider.decide(current)
+        decision = decider.decide(current)
         return replace(decision, reason=self._plan.demand.worded(decision.reason))
 
     def _spell(self, state: RunState, now: int, *, offered: bool) -> SpotSpell | None:
@@ -80,20 +87,6 @@ class LiveStrategy:
             for market in capacity_decides
         )
         return spot_spell(known, offered=offered)
-
-    def _resumes(self, state: RunState, now: int) -> bool:
-        """Whether a move would lose no work: a checkpoint counts once it was written, not when it was declared."""
-        return self._trains or state.work.checkpoint is not None or not state.work.done(now)
-
-    def _unsaved(self, state: RunState, now: int) -> float:
-        if self._trains or not isfinite(self._plan.fleet.work):
-            return 0.0
-        decider = self._plan.decider
-        return max(state.work.done(now) - state.work.safe, 0) * decider.most_nu * decider.speed
-
-    @property
-    def _trains(self) -> bool:
-        return isinstance(self._plan.job.spec.program, Training)
 
 
 def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> PriceSeries:
@@ -221,8 +214,18 @@ def refused_of(state: RunState, now: int) -> dict[tuple[Market, bool], int]:
 def record_of(state: RunState, now: int) -> SpotRecord:
     """Evictions, on-demand purchases and useful time of a command so far, from the log."""
     transient = [allocation for allocation in state.allocations.values() if not allocation.reliable]
-    spot = [allocation for allocation in transient if allocation.bid is not None]
-    evicted = [at for allocation in spot if (at := _evicted_at(state, allocation)) is not None]
+    since = now - RECORD_WINDOW
+    evicted, held_for = list[int](), 0
+    for allocation in transient:
+        if allocation.bid is None:
+            continue
+        machines = [held for held in state.machines.values() if held.allocation == allocation.number]
+        # The first of an allocation's machines counts.
+        evictions = [held.ended for held in machines if held.ended is not None and held.end_reason == EVICTED]
+        if evictions:
+            evicted.append(min(evictions))
+        ended = max((now if held.ended is None else held.ended for held in machines), default=allocation.started)
+        held_for += _overlap(allocation.started, ended, since)
     # On-demand machines rented before any eviction were the strategy's own choice, not a fallback.
     first = min(evicted, default=inf)
     fallbacks = [
@@ -230,25 +233,12 @@ def record_of(state: RunState, now: int) -> SpotRecord:
         for allocation in transient
         if allocation.bid is None and allocation.started > first and not allocation.market.reservation
     ]
-    since = now - RECORD_WINDOW
     return SpotRecord(
         tuple(sorted(evicted)),
         tuple(sorted(fallbacks)),
-        sum(_overlap(allocation.started, _ended(state, allocation, now), since) for allocation in spot),
+        held_for,
         sum(min(spell.lasting, _overlap(spell.begin, spell.end, since)) for spell in state.work.spells),
     )
-
-
-def _evicted_at(state: RunState, allocation: Allocation) -> int | None:
-    """When the first of an allocation's machines was evicted."""
-    machines = (held for held in state.machines.values() if held.allocation == allocation.number)
-    ends = (held.ended for held in machines if held.ended is not None and held.end_reason == EVICTED)
-    return min(ends, default=None)
-
-
-def _ended(state: RunState, allocation: Allocation, now: int) -> int:
-    machines = [machine for machine in state.machines.values() if machine.allocation == allocation.number]
-    return max((now if machine.ended is None else machine.ended for machine in machines), default=allocation.started)
 
 
 def _overlap(begin: int, end: int, since: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
@@ -85,15 +85,37 @@ def situation(
     state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int, times: LeaseTimes, left: float = 1.0
 ) -> Situation:
     """The facts that the strategy may know; `left` is the unfinished share of the work."""
+    # Offers no more expensive than on demand; markets in back-off after evictions only if no other is left.
+    fair = tuple(o for o in terms.offers if not _refusing(state, o, now, spot=True) and price(o) <= o.on_demand)
+    evicted = {market for (market, spot), back_off in state.back_offs.items() if spot and now < back_off.until}
+    offers = tuple(o for o in fair if o.market not in evicted) or fair
+
+    holdings, known = list[Holding](), {offer.market: offer for offer in (terms.baseline.offer, *terms.offers)}
+    for number, allocation in state.allocations.items():
+        # A machine that is warned, or whose lease runs out, counts as gone: a replacement may be needed now.
+        staying = sum(held.warned_until is None and held.leaves_at is None for held in state.of(number))
+        if not allocation.reliable and staying:
+            offer = known.get(allocation.market) or Offer(allocation.market, allocation.nu, allocation.on_demand)
+            rent, began = Rent(offer, staying, allocation.bid), allocation.started
+            holdings.append(Holding(number, rent, began, began + times.startup, allocation.leaves_at))
+
+    # Machines that are no longer held but exist: a cloud counts them against its quotas until they are gone.
+    leaving: Counter[tuple[Market, bool]] = Counter()
+    for held in state.alive:
+        allocation = state.allocations[held.allocation]
+        goes = held.returning or held.warned_until is not None or held.leaves_at is not None
+        if goes and not allocation.reliable:
+            leaving[allocation.market, allocation.bid is not None] += 1
+
     return Situation(
         now=now,
-        offers=_open_offers(state, terms, price, now),
+        offers=offers,
         price=price,
-        holdings=tuple(_holdings(state, terms, times)),
+        holdings=tuple(holdings),
         baseline=terms.baseline,
         most_nu=terms.most_nu,
         work_left=terms.work * left,
-        leaving=_leaving(state),
+        leaving=leaving,
     )
 
 
@@ -101,13 +123,6 @@ def _refusing(state: RunState, offer: Offer, now: int, *, spot: bool) -> bool:
     """Whether a market refused too recently to be asked again, or is about to evict machines."""
     back_off = state.back_offs.get((offer.market, spot))
     return back_off is not None and now < (back_off.until if back_off.evicting_at is None else back_off.evicting_at)
-
-
-def _open_offers(state: RunState, terms: StrategyTerms, price: Callable[[Offer], int], now: int) -> tuple[Offer, ...]:
-    """Offers no more expensive than on demand; markets in back-off after evictions only if no other is left."""
-    fair = tuple(o for o in terms.offers if not _refusing(state, o, now, spot=True) and price(o) <= o.on_demand)
-    evicted = {market for (market, spot), back_off in state.back_offs.items() if spot and now < back_off.until}
-    return tuple(o for o in fair if o.market not in evicted) or fair
 
 
 def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
@@ -205,30 +220,6 @@ def returns_of_all(state: RunState, reason: str) -> list[Instruction]:
     """Returns of all machines that are not being returned already."""
     machines = tuple(held.id for held in _staying(state))
     return [ReturnMachines(machines, reason)] if machines else []
-
-
-def _holdings(state: RunState, terms: StrategyTerms, times: LeaseTimes) -> Iterator[Holding]:
-    offers = {offer.market: offer for offer in (terms.baseline.offer, *terms.offers)}
-    for number, allocation in state.allocations.items():
-        machines = state.of(number)
-        # A machine that is warned, or whose lease runs out, counts as gone: a replacement may be needed now.
-        staying = sum(held.warned_until is None and held.leaves_at is None for held in machines)
-        if allocation.reliable or not staying:
-            continue
-        offer = offers.get(allocation.market) or Offer(allocation.market, allocation.nu, allocation.on_demand)
-        rent = Rent(offer, staying, allocation.bid)
-        yield Holding(number, rent, allocation.started, allocation.started + times.startup, allocation.leaves_at)
-
-
-def _leaving(state: RunState) -> Counter[tuple[Market, bool]]:
-    """The machines that are no longer held but exist: a cloud counts them against its quotas until they are gone."""
-    leaving: Counter[tuple[Market, bool]] = Counter()
-    for held in state.alive:
-        allocation = state.allocations[held.allocation]
-        goes = held.returning or held.warned_until is not None or held.leaves_at is not None
-        if goes and not allocation.reliable:
-            leaving[allocation.market, allocation.bid is not None] += 1
-    return leaving
 
 
 def _staying(state: RunState) -> tuple[Held, ...]:

@@ -58,20 +58,6 @@ class RunRules:
     shared: Callable[[RunState], bool] = lambda _: False
 
 
-@dataclass(slots=True)
-class _NextDecision:
-    """When the strategy decides next at the latest, and the facts of its last decision: new facts need a new decision.
-
-    The strategy `waits` if it has no machines and wants none, for example while it hopes for spot before a distant
-    deadline; or it is `short` of money.
-    """
-
-    due_at: int = 0
-    facts: object = field(default=None)
-    waits: bool = False
-    short: bool = False
-
-
 class Runner:
     """Runs a job on a provider's machines. A runner keeps nothing that the log does not contain."""
 
@@ -102,7 +88,11 @@ class Runner:
         # Machines that an earlier process ordered may not have been looked at in time.
         self._intents_before = journal.state.intents
         self._made: tuple[Strategy, StrategyTerms] | None = None
-        self._next = _NextDecision()
+        # When the strategy decides next at the latest, and the facts of its last decision: new ones call for a new one.
+        self._decide_at = 0
+        self._decided_on: object = None
+        # It waits if it has no machines and wants none, for example while it hopes for spot before a distant deadline.
+        self._waits = self._short_of_money = False
         self._left = 1.0
         self._listed_while_stopping = False
         self._patience = Patience(rules.limits)
@@ -256,22 +246,18 @@ class Runner:
             self._carry_out(self._budget.affordable(self._purchases(now)))
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        """Carries out the instructions that are still due after those before them."""
         before = self.state.intents
         for instruction in instructions:
-            if self._is_still_due(instruction, before):
-                self._executor.carry_out(instruction)
-
-    def _is_still_due(self, instruction: Instruction, before: int) -> bool:
-        match instruction:
-            case Buy():
-                # A request to stop may have arrived while earlier instructions were carried out.
-                return self.state.stopping is None
-            case ScheduleReturn(replaced=True):
+            if isinstance(instruction, Buy) and self.state.stopping is not None:
+                # A request to stop arrived while earlier instructions were carried out.
+                continue
+            if isinstance(instruction, ScheduleReturn) and instruction.replaced:
                 # The orders of this turn must have brought all of their machines.
                 orders = [order for number, order in self.state.orders.items() if number > before]
-                return bool(orders) and all(len(self.state.of(order.intent)) >= order.machines for order in orders)
-            case _:
-                return True
+                if not orders or any(len(self.state.of(order.intent)) < order.machines for order in orders):
+                    continue
+            self._executor.carry_out(instruction)
 
     def _purchases(self, now: int) -> list[Instruction]:
         # Until the result of an order is known, another order could buy the same again; and until it is known whether
@@ -282,7 +268,20 @@ class Runner:
         shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
         fewest = limits.least if limits.shrinks else inf
         reach = Reach.of(state, self._executor.unlisted, shared=shared, fewest=fewest)
-        self._check_capacity(reach, now)
+
+        # A run ends that has wanted machines for too long and got none, or none that answered.
+        since = self._intents_before
+        most = MAX_SILENT_MACHINES if self.state.has_answered else MAX_SILENT_AT_FIRST
+        useless = self.state.useless(since)
+        if useless >= most:
+            why = f": {self._executor.silence}" if self._executor.silence else ""
+            self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
+            return []
+        over = repeated_refusal(self.state, since)
+        over = over or self._patience.blocked(self.state, reach, self._strategy[1], now, self._executor.failure)
+        over = over or self._patience.without_machines(self.state, now, waits=self._waits, short=self._short_of_money)
+        if over is not None:
+            self._stop(over.outcome, over.message)
         if self.state.stopping is not None:
             return []
         return [instruction for instruction in self._decide(reach, now) if reach.allows(instruction)]
@@ -290,8 +289,15 @@ class Runner:
     def _decide(self, reach: Reach, now: int) -> list[Instruction]:
         _, terms = self._strategy
         reliable = reconcile.missing_reliable(self.state, terms, now)
-        facts = self._facts(now)
-        if facts == self._next.facts and now < self._next.due_at:
+        # What a decision depends on, besides the prices.
+        facts = (
+            [(number, len(self.state.of(number))) for number in self.state.allocations],
+            [held.id for held in self.state.alive if held.leaves_at is not None],
+            [held.id for held in self.state.alive if held.warned_until is not None],
+            [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
+            self._executor.unlisted,
+        )
+        if facts == self._decided_on and now < self._decide_at:
             return reliable
         if reconcile.nearly_done(self.state, self._left, now, self._times):
             return reliable
@@ -316,38 +322,14 @@ class Runner:
             return reliable
         decision = strategy.decide(situation)
         latest = now + DECIDE_EVERY
-        due_at = latest if decision.wake_at is None else min(latest, decision.wake_at)
-        self._next = _NextDecision(
-            due_at, facts, waits=not decision.actions and not decision.unaffordable, short=decision.unaffordable
-        )
+        self._decide_at = latest if decision.wake_at is None else min(latest, decision.wake_at)
+        self._decided_on = facts
+        self._waits = not decision.actions and not decision.unaffordable
+        self._short_of_money = decision.unaffordable
         actions = reconcile.actions_of(self.state, decision, now, self._times)
         if actions:
             self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason))
         return [*reliable, *actions]
-
-    def _facts(self, now: int) -> object:
-        """The facts that a decision depends on, besides the prices."""
-        return (
-            [(number, len(self.state.of(number))) for number in self.state.allocations],
-            [held.id for held in self.state.alive if held.leaves_at is not None],
-            [held.id for held in self.state.alive if held.warned_until is not None],
-            [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
-            self._executor.unlisted,
-        )
-
-    def _check_capacity(self, reach: Reach, now: int) -> None:
-        """Stops a run that has wanted machines for too long and got none, or none that answered."""
-        since = self._intents_before
-        most = MAX_SILENT_MACHINES if self.state.has_answered else MAX_SILENT_AT_FIRST
-        if (useless := self.state.useless(since)) >= most:
-            why = f": {self._executor.silence}" if self._executor.silence else ""
-            self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
-            return
-        over = repeated_refusal(self.state, since)
-        over = over or self._patience.blocked(self.state, reach, self._strategy[1], now, self._executor.failure)
-        over = over or self._patience.without_machines(self.state, now, waits=self._next.waits, short=self._next.short)
-        if over is not None:
-            self._stop(over.outcome, over.message)
 
     @property
     def starting(self) -> str:

@@ -115,9 +115,11 @@ class CommandWorkload(Workload):
         checkpoints = tuple(self._new_checkpoints(state))
         if state.stopping is not None:
             return WorkReport(events=checkpoints)
-        self._shape = shape = replace(
-            self._shape, restart=self._restart(state), free=free_since(machines, self._shape, now)
-        )
+        # For a restart, a checkpoint is written and read.
+        second, newest = SECOND * self._environment.provider.speed, state.work.checkpoint
+        cost = self._checkpoint_cost if newest is None else newest.seconds * second
+        restart = round(2 * cost + RESTART_SECONDS * second)
+        self._shape = shape = replace(self._shape, restart=restart, free=free_since(machines, self._shape, now))
         step = self._ended_unseen(state, self._tried_again(state, next_step(state, machines, shape, now)))
         move = move_to(state, self._spec, step.begin, now, self._environment.lists) if step.begin else None
         sent: tuple[ev.Sent, ...] = ()
@@ -239,12 +241,6 @@ class CommandWorkload(Workload):
             self._command.nodes.is_range,
         )
 
-    def _restart(self, state: RunState) -> int:
-        """How long the nodes stand still when they start again: a checkpoint is written and read."""
-        second, newest = SECOND * self._environment.provider.speed, state.work.checkpoint
-        cost = self._checkpoint_cost if newest is None else newest.seconds * second
-        return round(2 * cost + RESTART_SECONDS * second)
-
     def _tried_again(self, state: RunState, step: GangStep) -> GangStep:
         """Stops an attempt that has failed, if the job may be tried again after this failure."""
         if step.failed is None:
@@ -296,7 +292,12 @@ class CommandWorkload(Workload):
         if step.begin:
             number = work.number + 1
             share = len(step.begin) / self._command.nodes.most
-            yield ev.AttemptBegan(number, step.begin, _port(f"{self._environment.run}-{number}"), share)
+            # A port for the first node, the same each time unless another program on this computer uses it.
+            digest = hashlib.sha256(f"{self._environment.run}-{number}".encode()).digest()
+            first = int.from_bytes(digest[:2], "big") % 10_000
+            ports = (20_000 + (first + offset) % 10_000 for offset in range(100))
+            port = next(filter(free_port, ports), 20_000 + first)
+            yield ev.AttemptBegan(number, step.begin, port, share)
             ready = tuple(ev.Moment(machine, now) for machine in step.begin)
             yield ev.Progressed(number, None, 0, ready=ready)
         elif work.runs and (step.stop or step.done):
@@ -360,10 +361,3 @@ class CommandWorkload(Workload):
                 continue
             self._newest[rank] = stored.number
             yield ev.Checkpointed(int(attempt), rank, stored.number, stored.size, stored.seconds, stored.every)
-
-
-def _port(name: str) -> int:
-    """A port for the first node, the same each time unless another program on this computer uses it."""
-    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:2], "big") % 10_000
-    ports = (20_000 + (first + offset) % 10_000 for offset in range(100))
-    return next(filter(free_port, ports), 20_000 + first)

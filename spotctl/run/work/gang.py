@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from bidbrain.strategies.base import SavedState
 from pricing_data.list_prices import ListPrices, Location, egress
-from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR, counted
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.clouds.provider import Machine, MachineState
@@ -123,22 +122,15 @@ def _running(state: RunState, listed: Mapping[str, Machine], shape: GangShape, n
     if any(state.leaves_at(state.machines[machine]) is not None for machine in attempt.machines):
         # The replacement of the leaving machine may be among the others.
         return GangStep(run=waiting, failed=failed)
-    joining, surplus = _outside(state, attempt.machines, shape)
+    # Machines outside of the gang: those that may join it, and the others, which are of no use.
+    others = [held for held in _nodes(state) if held.id not in attempt.machines]
+    market = state.allocations[state.machines[attempt.machines[0]].allocation].market
+    alike = [held for held in others if state.allocations[held.allocation].market == market]
+    joining = alike[: shape.most - len(attempt.machines)]
+    surplus = tuple(held.id for held in others if held not in joining)
     if all(code is None for code in codes.values()) and (why := _grows(state, joining, listed, shape, now)):
         return GangStep(stop=why)
     return GangStep(run=waiting, failed=failed, idle=surplus)
-
-
-def _outside(state: RunState, members: Sequence[str], shape: GangShape) -> tuple[list[Held], tuple[str, ...]]:
-    """Machines outside of the gang: those that may join it, and the others, which are of no use."""
-    others = [held for held in _nodes(state) if held.id not in members]
-    market = _market(state, state.machines[members[0]])
-    joining = [held for held in others if _market(state, held) == market][: shape.most - len(members)]
-    return joining, tuple(held.id for held in others if held not in joining)
-
-
-def _market(state: RunState, held: Held) -> Market:
-    return state.allocations[held.allocation].market
 
 
 def _grows(state: RunState, joining: Sequence[Held], listed: Mapping[str, Machine], shape: GangShape, now: int) -> str:

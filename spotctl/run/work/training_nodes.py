@@ -44,56 +44,46 @@ _RATE = 0.003
 
 
 @dataclass(frozen=True, slots=True)
-class NodesHere:
-    """Machines are processes of this computer and share the rendezvous folder."""
+class TrainingNodes:
+    """How machines become nodes. With a `port`, they are other computers, and the controller listens at this port of
+    this one; without, they are processes of this computer and share the rendezvous `folder`."""
 
     folder: Path
-    listen: None = None
-    reach: tuple[ReverseTunnel, ...] = ()
-
-    def command(self, python: str, *, patient: bool) -> list[str]:  # noqa: ARG002 - nodes share its folder
-        return [python, "-m", "agileml.join", str(self.folder), "--name-in", "SPOTCTL_MACHINE"]
-
-    def name(self, machine: str) -> str:
-        return machine
-
-
-@dataclass(frozen=True, slots=True)
-class NodesElsewhere:
-    """Machines are other computers; `port` is where the controller listens on this one."""
-
-    port: int
+    port: int | None = None
 
     @property
-    def listen(self) -> TcpAddress:
+    def listen(self) -> TcpAddress | None:
         """The address at which the controller listens for nodes of other computers."""
-        return TcpAddress(HOST, self.port)
+        return None if self.port is None else TcpAddress(HOST, self.port)
 
     @property
     def reach(self) -> tuple[ReverseTunnel, ...]:
         """Ports of this computer that the machines need."""
-        return (ReverseTunnel(PORT, HOST, self.port),)
+        return () if self.port is None else (ReverseTunnel(PORT, HOST, self.port),)
 
     def command(self, python: str, *, patient: bool) -> list[str]:
         """The command that joins the training. A `patient` node waits long for a controller that still copies data."""
-        named = ["--name-in", "SPOTCTL_MACHINE_ID", "--host", "auto"]
-        return [python, "-m", "agileml.join", f"{HOST}:{PORT}", *named, *(["--wait", _PATIENCE] if patient else [])]
+        joins = [python, "-m", "agileml.join"]
+        if self.port is None:
+            return [*joins, str(self.folder), "--name-in", "SPOTCTL_MACHINE"]
+        waits = ["--wait", _PATIENCE] if patient else []
+        return [*joins, f"{HOST}:{PORT}", "--name-in", "SPOTCTL_MACHINE_ID", "--host", "auto", *waits]
 
     def name(self, machine: str) -> str:
         """The name of the node on a machine."""
-        return node_name(machine)
+        return machine if self.port is None else node_name(machine)
 
 
-def nodes_of(environment: RunEnvironment) -> NodesHere | NodesElsewhere:
+def nodes_of(environment: RunEnvironment) -> TrainingNodes:
     """How the machines of a run become nodes."""
     folder = environment.rendezvous
     if not environment.rented or not folder.is_dir():
-        return NodesHere(folder)
+        return TrainingNodes(folder)
     # The controller's port is the same in every process of the run unless another program has taken it.
     kept = Watched(folder / _PORT_FILE, lambda values: int(values["port"])).value() or 0
     port = free_port(kept) or free_port()
     replace_json(folder / _PORT_FILE, {"port": port})
-    return NodesElsewhere(port)
+    return TrainingNodes(folder, port)
 
 
 def free_port(wanted: int = 0) -> int:

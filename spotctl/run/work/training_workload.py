@@ -15,7 +15,7 @@ from agileml.engines.attached import AttachedJob, newest_checkpoint
 from agileml.engines.job_loop import CrashGuard, ProcessFailure
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of, redone_fields, share_fields, spans_text
-from agileml.job import Convergence, Counters, Stopping, Trained, TrainingJob
+from agileml.job import Convergence, Counters, Stopping, TrainingJob
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.folders import SECRET_VARIABLE
@@ -112,8 +112,13 @@ class TrainingWorkload(Workload):
         """A process that joins the training as a node."""
         paths = self._environment.on_machine
         python = paths.python if self._container is None else "python3"
-        node = self._nodes.command(python, patient=bool(self._data))
-        command = self._wrapped([*node, *(["--reliable"] if order.reliable else [])])
+        node = [*self._nodes.command(python, patient=bool(self._data)), *(["--reliable"] if order.reliable else [])]
+        if self._container is None:
+            command = after_setup(self._setup, node)
+        else:
+            passed = (*self._container.variables, *self._environment.variables, *self._data, SECRET_VARIABLE)
+            container = replace(self._container, variables=passed, folders=(paths.cache,) if self._data else ())
+            command = container.runs(paths.python, after_setup(self._setup, checked(node)))
         if self._data:
             # The machine first copies the job's data.
             near = copies_near(self._spec, order.market.cloud, order.market.region)
@@ -122,15 +127,6 @@ class TrainingWorkload(Workload):
         # Machines of this computer share its processors; rented ones have their own.
         variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
         return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
-
-    def _wrapped(self, node: Sequence[str]) -> list[str]:
-        """The node behind the job's setup, perhaps in the job's container."""
-        if self._container is None:
-            return after_setup(self._setup, node)
-        variables = (*self._container.variables, *self._environment.variables, *self._data, SECRET_VARIABLE)
-        folders = (self._environment.on_machine.cache,) if self._data else ()
-        container = replace(self._container, variables=variables, folders=folders)
-        return container.runs(self._environment.on_machine.python, after_setup(self._setup, checked(node)))
 
     def supplies(self) -> MachineSupplies:
         """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
@@ -157,7 +153,11 @@ class TrainingWorkload(Workload):
         if self._given_up or self._no_container:
             message = f"{self._crashes.in_one_clock} nodes exited unexpectedly; the last was {self._last_exit}"
             return WorkReport(outcome=FAILED, message=self._no_container or message)
-        return WorkReport(self._due_progress(), idle_machines=idle, share_done=self._share_done)
+        # The latest clock, if the last progress event was long enough ago.
+        progress, at = None, time.monotonic()
+        if self._latest is not None and at - self._reported_at >= REPORT_EVERY:
+            progress, self._latest, self._reported_at = self._latest, None, at
+        return WorkReport(progress, idle_machines=idle, share_done=self._share_done)
 
     def facts(self) -> Mapping[str, Any]:
         """The figures of a finished training and the path of its model; else the path of the newest checkpoint."""
@@ -192,16 +192,33 @@ class TrainingWorkload(Workload):
             data = self._data_here.copies()
             if data is None:
                 return ()
-            done_before, self._last_line = self._read_earlier_lines(state)
-            if self._last_line is not None:
+            self._environment.results.mkdir(parents=True, exist_ok=True)
+            path = self._environment.results / LOG_FILE
+            if not state.orders:
+                # The file of an earlier run of the job.
+                path.unlink(missing_ok=True)
+            lines = _lines_of(path)
+            self._seconds = sum(line.get("seconds", 0.0) for line in lines)
+            if lines and "model_sha256" in lines[-1]:
+                # An earlier process of the run has finished the training.
+                self._last_line = lines[-1]
                 return ()
+            done_before = max((line.get("clock", 0) for line in lines), default=0)
             self._controller = self._start_controller(state, machines, done_before, data)
         idle = self._report_machines(self._controller, state, machines, now)
         until = time.monotonic() + LISTEN_SECONDS
         while self._last_line is None and (left := until - time.monotonic()) > 0:
             trained = self._controller.turn(left)
             self._crashes.advance(self._controller.last_clock, self._controller.progress)
-            self._last_line = None if trained is None else self._save(trained)
+            if trained is not None:
+                # The model is written first, then the line that reports it.
+                save_model(trained.model, self._environment.results / MODEL_FILE)
+                path = self._environment.results / LOG_FILE
+                redone = redone_fields(event for clock in _lines_of(path) for event in clock["events"])
+                line = last_line_of(trained) | redone
+                line |= share_fields(self._last_clocks) if self._job.settings.stragglers.wait_policy else {}
+                _append(path, line)
+                self._last_line = line
         return idle
 
     def _start_controller(
@@ -209,7 +226,15 @@ class TrainingWorkload(Workload):
     ) -> AttachedJob:
         environment = self._environment
         variables = {**environment.variables, **environment.secrets, **data}
-        plan = self._prepared(variables)
+        # Another process loads the user's code to learn the shape of the model.
+        plan: RunnableJob
+        if self._program.parallel is None:
+            plan = PreparedJob(self._job, isolated_shape_of(self._job, environment.workdir, variables))
+        else:
+            parallel = self._program.parallel
+            if parallel.stages is None and parallel.elastic.nodes is None:
+                parallel = replace(parallel, stages=self._least_stages())
+            plan = training_nodes.prepared(self._job, parallel, self._most, environment.workdir, variables)
         last = max(done_before, 0 if state.progress is None else state.progress.clock, self._earlier_clock)
         listen = self._nodes.listen
         controller = AttachedJob(plan, environment.rendezvous, self._secret, self._note_iteration, last, listen=listen)
@@ -218,28 +243,6 @@ class TrainingWorkload(Workload):
         # Nodes that exited while no process attended to the run may have been told to leave.
         self._exited_before = {machine.id for machine in machines if machine.exit_code is not None}
         return controller
-
-    def _prepared(self, variables: Mapping[str, str]) -> RunnableJob:
-        """The job as its processes need it; another process loads the user's code for that."""
-        program, workdir = self._program, self._environment.workdir
-        if program.parallel is not None:
-            parallel = program.parallel
-            if parallel.stages is None and parallel.elastic.nodes is None:
-                parallel = replace(parallel, stages=self._least_stages())
-            return training_nodes.prepared(self._job, parallel, self._most, workdir, variables)
-        return PreparedJob(self._job, isolated_shape_of(self._job, workdir, variables))
-
-    def _read_earlier_lines(self, state: RunState) -> tuple[int, Mapping[str, Any] | None]:
-        """The last clock that an earlier process of the run logged, and the final line if the training is over."""
-        self._environment.results.mkdir(parents=True, exist_ok=True)
-        path = self._environment.results / LOG_FILE
-        if not state.orders:
-            # The file of an earlier run of the job.
-            path.unlink(missing_ok=True)
-        lines = _lines_of(path)
-        self._seconds = sum(line.get("seconds", 0.0) for line in lines)
-        last = lines[-1] if lines and "model_sha256" in lines[-1] else None
-        return max((line.get("clock", 0) for line in lines), default=0), last
 
     # -- from the machines to the controller --------------------------------------------------------------------------
 
@@ -301,23 +304,6 @@ class TrainingWorkload(Workload):
             shares = [] if stop.clocks is None else [iteration.clock / stop.clocks]
             shares += [] if stop.seconds is None else [self._seconds / stop.seconds]
             self._share_done = min(max(shares), 1.0)
-
-    def _due_progress(self) -> Progressed | None:
-        """The latest clock, if the last progress event was long enough ago."""
-        latest, now = self._latest, time.monotonic()
-        if latest is None or now - self._reported_at < REPORT_EVERY:
-            return None
-        self._latest, self._reported_at = None, now
-        return latest
-
-    def _save(self, trained: Trained) -> Mapping[str, Any]:
-        """Writes the model, then the line that reports the model."""
-        save_model(trained.model, self._environment.results / MODEL_FILE)
-        path = self._environment.results / LOG_FILE
-        line = last_line_of(trained) | redone_fields(event for clock in _lines_of(path) for event in clock["events"])
-        line |= share_fields(self._last_clocks) if self._job.settings.stragglers.wait_policy else {}
-        _append(path, line)
-        return line
 
     def _named(self, file: str) -> str:
         """The final location of a result."""
