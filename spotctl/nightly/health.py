@@ -102,24 +102,31 @@ def history(state_dir: StateDir) -> tuple[NightHistory, list[str]]:
 
 def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[str]:
     """The problems of the job's records and of its last nights; empty if all is well."""
-    nights, damaged = history(state_dir)
-    missed = _not_started(nights, hours, state_dir.installed_at, now, zone)
-    last = (_hung(nights, hours, now, zone), missed, _failed(nights, zone))
-    unsaid = [
-        f"{failure_text(start, zone)}, and no message could be sent; check the webhook of the job file"
-        for start in unreported(nights.starts[:-1], nights.reported_at)
-    ]
-    return [*damaged, *filter(None, last), *unsaid]
+    nights, problem_texts = history(state_dir)
 
-
-def _hung(nights: NightHistory, hours: Hours, now: int, zone: tzinfo) -> str:
     since = nights.running_since
-    if since is None or now < (limit := latest_end(nights.starts, hours, since, zone)):
-        return ""
-    return (
-        f"the night of {clock_text(since, zone)} still runs, and should have ended by {clock_text(limit, zone)}; see"
-        f" spotctl logs {nights.name}, and stop it with: spotctl stop {nights.name}"
-    )
+    limit = None if since is None else latest_end(nights.starts, hours, since, zone)
+    if since is not None and limit is not None and now >= limit:
+        problem_texts.append(
+            f"the night of {clock_text(since, zone)} still runs, and should have ended by {clock_text(limit, zone)};"
+            f" see spotctl logs {nights.name}, and stop it with: spotctl stop {nights.name}"
+        )
+
+    begin, last = hours.night(now, zone).begin, nights.last
+    is_recorded = last is not None and last.begin >= begin
+    begun = is_recorded or any(start.began_us >= begin - SECOND for start in nights.starts)
+    if not begun and state_dir.installed_at <= begin and now >= begin + GRACE:
+        problem_texts.append(
+            f"the night of {clock_text(begin, zone)} did not start: its timer did not run; check the timer with spotctl"
+            f" doctor, or run the night now: spotctl nightly run {nights.name}"
+        )
+
+    if failed := _failed(nights, zone):
+        problem_texts.append(failed)
+    for start in unreported(nights.starts[:-1], nights.reported_at):
+        words = "and no message could be sent; check the webhook of the job file"
+        problem_texts.append(f"{failure_text(start, zone)}, {words}")
+    return problem_texts
 
 
 def latest_end(starts: Sequence[NightStart], hours: Hours, since: int, zone: tzinfo) -> int:
@@ -135,19 +142,6 @@ def latest_end(starts: Sequence[NightStart], hours: Hours, since: int, zone: tzi
     if not lengths:
         return since + LONGEST_NIGHT
     return since + min(LONGEST_NIGHT, LONGEST_RETRY + _FACTOR * round(median(lengths) * SECOND))
-
-
-def _not_started(nights: NightHistory, hours: Hours, installed_at: int, now: int, zone: tzinfo) -> str:
-    begin, last = hours.night(now, zone).begin, nights.last
-    begun = (last is not None and last.begin >= begin) or any(
-        start.began_us >= begin - SECOND for start in nights.starts
-    )
-    if begun or installed_at > begin or now < begin + GRACE:
-        return ""
-    return (
-        f"the night of {clock_text(begin, zone)} did not start: its timer did not run; check the timer with spotctl"
-        f" doctor, or run the night now: spotctl nightly run {nights.name}"
-    )
 
 
 def _failed(nights: NightHistory, zone: tzinfo) -> str:

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from spotctl.files.job.reader import load
-from spotctl.files.job.spec import JobSpec, Notify
+from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.nightly import environment, schedulers
 from spotctl.nightly.hours import Hours, local_zone
@@ -144,7 +144,14 @@ def install(
     _check_startup(state_dir.home)
     was_there = before is not None and timers.has(before, state_dir.home)
     state_dir.install(nightly)
-    _supervise(state_dir, spec.notify)
+
+    # The script that starts the nights, and what it needs; it must not need free space later.
+    script = state_dir.supervisor.with_suffix(".new")
+    script.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
+    script.replace(state_dir.supervisor)
+    state_dir.starts.create()
+    environment.keep_addresses(state_dir.addresses, spec.notify)
+
     environment.create_file(state_dir.environment, spec.name, _variables(spec))
     if before is not None and before.scheduler != scheduler:
         timers.remove(spec.name, before.scheduler, state_dir.home)
@@ -201,15 +208,6 @@ def install_command(nightly: Installed) -> str:
         words += ["--deadline", f"{nightly.hours.deadline:%H:%M}"]
     words += ["--scheduler", nightly.scheduler]
     return shlex.join([*words, "--metrics", nightly.metrics] if nightly.metrics else words)
-
-
-def _supervise(state_dir: StateDir, addresses: Notify) -> None:
-    """Writes the script that starts the nights and what it needs; it must not need free space later."""
-    new = state_dir.supervisor.with_suffix(".new")
-    new.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
-    new.replace(state_dir.supervisor)
-    state_dir.starts.create()
-    environment.keep_addresses(state_dir.addresses, addresses)
 
 
 def _is_current(supervisor: Path) -> bool:

@@ -87,7 +87,16 @@ class NightRunner:
                 return self._run(night)
         except AlreadyRunning as error:
             self.log.write([f"another start is refused: {error}"])
-            self._report_skipped(night, error)
+            # One message for a night that cannot start, because a night before it or a run by hand is still going on.
+            record = self.state_dir.last
+            is_own = record is not None and record.begin >= night.begin and not record.reported
+            if self.scheduled and not is_own and self.state_dir.skipped != night.begin:
+                result = NightResult(SKIPPED, str(error))
+                paths = NightPaths(
+                    self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path)
+                )
+                self.reporter.send(night_message(result, (), night.day, paths), "/fail")
+                self.state_dir.record_skipped(night.begin)
             raise
 
     def _run(self, night: Night) -> StartReport:
@@ -118,17 +127,6 @@ class NightRunner:
             self._publish_night(running=False)
             raise
         return self._report(result, record)
-
-    def _report_skipped(self, night: Night, error: AlreadyRunning) -> None:
-        """One message for a night that cannot start, because a night before it or a run by hand is still going on."""
-        record = self.state_dir.last
-        own = record is not None and record.begin >= night.begin and not record.reported
-        if not self.scheduled or own or self.state_dir.skipped == night.begin:
-            return
-        result = NightResult(SKIPPED, str(error))
-        paths = NightPaths(self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path))
-        self.reporter.send(night_message(result, (), night.day, paths), "/fail")
-        self.state_dir.record_skipped(night.begin)
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -191,12 +189,26 @@ class NightRunner:
                 self.log.write([f"{CANNOT_RESUME.message}; returning its machines and launching again"])
                 self._resume(night, CANNOT_RESUME)
             ended = self._launch(night)
-        while ended.outcome == NO_CAPACITY and self._wait_to_retry(night, record):
+        while ended.outcome == NO_CAPACITY:
+            # Another attempt, unless there is no time for one, or a signal asked to end.
+            now, attempts = self.clock(), len(runs_since(self._runs(), record.since))
+            pause = night.pause(attempts, now)
+            if pause is None:
+                break
+            self.log.write([f"no machines available; next attempt at {clock_text(now + pause, self.zone)}"])
+            if self.stopped.wait(pause / SECOND):
+                break
             ended = self._launch(night)
         return ended
 
     def _launch(self, night: Night) -> RunEnded:
-        spec = self._job()
+        spec = load(self.nightly.file)
+        if spec.name != self.name:
+            raise BadRequest(
+                f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.name!r} is installed: run spotctl"
+                f" nightly rm {self.name}, then spotctl nightly install {self.nightly.file}"
+            )
+        self._check_secrets(spec.secrets)
         runs.check_launchable(spec)
         check_machine_packages(spec, self.settings)
         self.log.write([f"launching {self.nightly.file}"])
@@ -214,25 +226,6 @@ class NightRunner:
         state, ended = ending
         self.log.write([f"{state.run}: {ended.outcome}"])
         return ended
-
-    def _wait_to_retry(self, night: Night, record: NightRecord) -> bool:
-        """Waits before another attempt; False if there is no time for one, or a signal asked to end."""
-        now, attempts = self.clock(), len(runs_since(self._runs(), record.since))
-        pause = night.pause(attempts, now)
-        if pause is None:
-            return False
-        self.log.write([f"no machines available; next attempt at {clock_text(now + pause, self.zone)}"])
-        return not self.stopped.wait(pause / SECOND)
-
-    def _job(self) -> JobSpec:
-        spec = load(self.nightly.file)
-        if spec.name != self.name:
-            raise BadRequest(
-                f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.name!r} is installed: run spotctl"
-                f" nightly rm {self.name}, then spotctl nightly install {self.nightly.file}"
-            )
-        self._check_secrets(spec.secrets)
-        return spec
 
     def _check_secrets(self, secrets: tuple[str, ...]) -> None:
         missing = environment.missing(secrets, os.environ)
@@ -276,24 +269,23 @@ class NightRunner:
         if earlier:
             message = with_earlier(message, [failure_text(start, self.zone) for start in earlier])
         self.reporter.send(message, "" if result.outcome == DONE else "/fail")
-        self._record_end(result, record, NightTotals.of(runs))
+
+        totals = NightTotals.of(runs)
+        # Metrics of nights are added up over jobs, and replayed money is not real.
+        cost = 0 if totals.replayed else totals.spent
+        # A start that is killed between the two reports again; the other way round, monitoring would miss a report.
+        self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=cost)
+        self.state_dir.record(
+            msgspec.structs.replace(
+                record, reported=True, outcome=result.outcome, spent=totals.spent, replayed=totals.replayed
+            )
+        )
+        self.state_dir.delete_old(record.day, self.zone)
         if self.reporter.delivered:
             for start in earlier:
                 self.state_dir.starts.write(replace(start, reported=True))
         self._publish_night(running=False)
         return StartReport(result, message, self.log.path, self.reporter.delivered)
-
-    def _record_end(self, result: NightResult, record: NightRecord, totals: NightTotals) -> None:
-        """Records that the night was reported, and deletes the files of nights long ago."""
-        ended = msgspec.structs.replace(
-            record, reported=True, outcome=result.outcome, spent=totals.spent, replayed=totals.replayed
-        )
-        # Metrics of nights are added up over jobs, and replayed money is not real.
-        cost = 0 if totals.replayed else totals.spent
-        # A start that is killed between the two reports again; the other way round, monitoring would miss a report.
-        self.state_dir.record_result(self.clock(), done=result.outcome == DONE, spent=cost)
-        self.state_dir.record(ended)
-        self.state_dir.delete_old(record.day, self.zone)
 
     def _publish_night(self, *, running: bool) -> None:
         last = self.state_dir.result

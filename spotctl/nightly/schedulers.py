@@ -231,7 +231,14 @@ class UserManager:
                 "systemctl --user does not answer; log in as the user instead of using su or sudo, or use"
                 " --scheduler cron"
             )
-        self._check_own(name, service_text)
+        # A unit of another home is not replaced.
+        home = re.compile(r'"--home" ("(?:[^"\\]|\\.)*")')
+        theirs, ours = home.search(self.service_text(name)), home.search(service_text)
+        if theirs is not None and ours is not None and theirs[1] != ours[1]:
+            raise BadRequest(
+                f"{self.folder / service_unit(name)}: belongs to a nightly job of the same name in another home,"
+                f" {theirs[1]}; use another name, or remove it first: spotctl --home {theirs[1]} nightly rm {name}"
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         for unit, text in ((service_unit(name), service_text), (timer_unit(name), timer_text)):
             part = self.folder / f".{unit}.part"
@@ -241,18 +248,6 @@ class UserManager:
         self._must("enable", timer_unit(name))
         # A running timer picks up a new schedule only after a restart.
         self._must("restart", timer_unit(name))
-
-    def _check_own(self, name: str, service_text: str) -> None:
-        """A unit of another home is not replaced."""
-        home = re.compile(r'"--home" ("(?:[^"\\]|\\.)*")')
-        path = self.folder / service_unit(name)
-        theirs = home.search(self.service_text(name))
-        ours = home.search(service_text)
-        if theirs is not None and ours is not None and theirs[1] != ours[1]:
-            raise BadRequest(
-                f"{path}: belongs to a nightly job of the same name in another home, {theirs[1]}; use another name, or"
-                f" remove it first: spotctl --home {theirs[1]} nightly rm {name}"
-            )
 
     def remove(self, name: str) -> None:
         """Stops the timer and removes the units. A run in progress is not stopped."""

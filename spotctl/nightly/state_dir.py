@@ -66,7 +66,13 @@ class NightStart:
         if self.pid == os.getpid():
             return True
         if not Path("/proc/self").exists():
-            return _answers(self.pid)
+            try:
+                # Another user's process exists, too.
+                with suppress(PermissionError):
+                    os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return False
+            return True
         try:
             words = Path("/proc", str(self.pid), "cmdline").read_bytes().split(b"\0")
         except OSError:
@@ -153,16 +159,6 @@ def _parsed(line: bytes) -> NightStart | None:
     number, began, pid, ended, status, reported, why = match.groups()
     ended_at, code = (None, None) if ended is None else (int(ended), int(status))
     return NightStart(int(number), int(began), int(pid), ended_at, code, reported == "yes", why or "")
-
-
-def _answers(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 _CURE = "remove it, then run spotctl nightly install again"
