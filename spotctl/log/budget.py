@@ -17,7 +17,7 @@ from bidbrain.billing import Bill, BillingRule, End, Life, Prices, highest_price
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
-from spotctl.log.events import Intended, RenewIntended, RentIntended, ReturnIntended, Sent
+from spotctl.log.events import RenewIntended, RentIntended, Sent
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 
 if TYPE_CHECKING:
@@ -61,7 +61,14 @@ def spent(state: RunState, now: int, tariff: Tariff) -> int:
 
 def used(state: RunState, now: int, tariff: Tariff) -> int:
     """The cost of the work so far: machines that run count by the second, not by begun hours or minutes."""
-    return sum(_used(state, held, now, tariff) for held in state.machines.values()) + sum(map(sent_amount, state.sent))
+    amount = sum(map(sent_amount, state.sent))
+    for held in state.machines.values():
+        allocation, life = state.allocations[held.allocation], life_of(held, now)
+        if held.alive:
+            life = replace(life, ended=End.HANDED_ON)
+        bill = tariff.rule(allocation.market).bill(life, tariff.paid(allocation, now))
+        amount += bill.amount + _extra(state, held, life.end)
+    return amount
 
 
 def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
@@ -74,7 +81,10 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     for held in state.alive:
         amount += _flat(state, held, _gone_at(held, now, teardown), tariff) - _flat(state, held, now, tariff)
     for intent in state.open.values():
-        amount += _requested(state, intent, now, tariff, teardown)
+        if isinstance(intent, RentIntended):
+            amount += _ordered(state, intent, intent.machines, tariff, teardown)
+        elif isinstance(intent, RenewIntended):
+            amount += renewed(state, intent.machines, intent.lease_until, now, tariff, teardown)
     for number in state.unclear:
         # Machines of an abandoned order that were not found so far.
         order, known = state.orders[number], sum(held.allocation == number for held in state.machines.values())
@@ -100,16 +110,6 @@ def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tari
     return machines * (each + extra * -(-lease // SECOND))
 
 
-def _requested(state: RunState, intent: Intended, now: int, tariff: Tariff, teardown: int) -> int:
-    match intent:
-        case RentIntended():
-            return _ordered(state, intent, intent.machines, tariff, teardown)
-        case RenewIntended():
-            return renewed(state, intent.machines, intent.lease_until, now, tariff, teardown)
-        case ReturnIntended():
-            return 0
-
-
 def _ordered(state: RunState, order: RentIntended, machines: int, tariff: Tariff, teardown: int) -> int:
     ceiling = highest_price(order.market.cloud, order.bid, order.on_demand)
     lease = order.lease_until - state.ordered[order.intent]
@@ -127,14 +127,6 @@ def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
     """The bill of a machine alone. The ledger uses this bill, too, so that ledger and budget agree."""
     allocation = state.allocations[held.allocation]
     return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, now))
-
-
-def _used(state: RunState, held: Held, now: int, tariff: Tariff) -> int:
-    allocation, life = state.allocations[held.allocation], life_of(held, now)
-    if held.alive:
-        life = replace(life, ended=End.HANDED_ON)
-    bill = tariff.rule(allocation.market).bill(life, tariff.paid(allocation, now))
-    return bill.amount + _extra(state, held, life.end)
 
 
 def seconds_of(held: Held, end: int) -> int:

@@ -1,7 +1,7 @@
 """Events as the log keeps them: the name of their kind, and a body in JSON. Logs of earlier versions stay readable."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -100,20 +100,19 @@ def all_from_json(kinds: Sequence[str], bodies: Sequence[str]) -> list[Event]:
     of_kind: defaultdict[str, list[str]] = defaultdict(list)
     for kind, body in zip(kinds, bodies, strict=True):
         of_kind[kind].append(body)
-    events = {kind: iter(_of_one_kind(kind, texts)) for kind, texts in of_kind.items()}
+    events = dict[str, Iterator[Event]]()
+    for kind, texts in of_kind.items():
+        decoded = list[Event]()
+        if kind in KINDS and kind not in _FORMER_FIELDS:
+            with suppress(*_NOT_READ):
+                # The class is known at run time only.
+                list_of_kind: Any = GenericAlias(list, (KINDS[kind],))
+                decoded = _decoder(list_of_kind).decode(f"[{','.join(texts)}]")
+        # A damaged body may hold several values.
+        if len(decoded) != len(texts):
+            decoded = [from_json(kind, text) for text in texts]
+        events[kind] = iter(decoded)
     return [next(events[kind]) for kind in kinds]
-
-
-def _of_one_kind(kind: str, bodies: list[str]) -> list[Event]:
-    if kind in KINDS and kind not in _FORMER_FIELDS:
-        with suppress(*_NOT_READ):
-            # The class is known at run time only.
-            of_kind: Any = GenericAlias(list, (KINDS[kind],))
-            events: list[Event] = _decoder(of_kind).decode(f"[{','.join(bodies)}]")
-            # A damaged body may hold several values.
-            if len(events) == len(bodies):
-                return events
-    return [from_json(kind, body) for body in bodies]
 
 
 def from_json(kind: str, body: str) -> Event:

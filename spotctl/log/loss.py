@@ -140,7 +140,14 @@ def losses_of(raw: RawLog, unusable: Sequence[RawRow]) -> list[Loss]:
     for run, positions in of_run.items():
         kinds = dict.fromkeys(kind_of[position] for position in sorted(positions) if position in kind_of)
         losses.append(Loss(run, sorted(positions), tuple(kinds)))
-    return [*losses, *_gaps(raw, [position for position in free if position not in known], end)]
+    # Rows of unknown runs.
+    rest = [position for position in free if position not in known]
+    for _, part in groupby(enumerate(rest), lambda numbered: numbered[1] - numbered[0]):
+        losses.append(Loss("", [position for _, position in part]))
+    if raw.failure and not raw.last and not raw.run_of:
+        # Nothing says how many rows there were.
+        losses.append(Loss("", [end]))
+    return losses
 
 
 def _owners(raw: RawLog, unusable: Sequence[RawRow]) -> dict[int, str]:
@@ -202,15 +209,6 @@ def _slots(raw: RawLog, usable: Collection[int]) -> dict[str, list[tuple[int, fl
     return slots
 
 
-def _gaps(raw: RawLog, positions: Sequence[int], end: int) -> Iterator[Loss]:
-    """Rows of unknown runs."""
-    for _, part in groupby(enumerate(positions), lambda numbered: numbered[1] - numbered[0]):
-        yield Loss("", [position for _, position in part])
-    if raw.failure and not raw.last and not raw.run_of:
-        # Nothing says how many rows there were.
-        yield Loss("", [end])
-
-
 def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[RawRow]:
     """The rows of the repaired log: the usable ones, a beginning for each run, and marks of what is lost at the end."""
     runs = dict[str, list[RawRow]]()
@@ -233,7 +231,21 @@ def marks(usable: Sequence[RawRow], losses: Iterable[Loss], now: int) -> list[Ra
     runs = dict[str, list[RawRow]]()
     for row in usable:
         runs.setdefault(row.run, []).append(row)
-    return [_mark(loss, run, runs.get(run, ()), usable, now) for loss in losses for run in _runs_of(loss, usable)]
+    marked = list[RawRow]()
+    for loss in losses:
+        for run in _runs_of(loss, usable):
+            last, rows = loss.positions[-1], runs.get(run, ())
+            if not run:
+                since, until = _wall(usable, loss.first, now)
+                at = until
+            else:
+                before = [row.at for row in rows if row.id < loss.first]
+                later = [row.at for row in rows if row.id > last]
+                at = max([row.at for row in rows], default=_wall(usable, loss.first)[0])
+                since, until = max(before, default=min(later, default=at)), min(later, default=at)
+            mark = RowsLost(len(loss.positions), loss.first, last, since, until, loss.kinds)
+            marked.append(_raw(run, at, mark))
+    return marked
 
 
 def _beginning(run: str, first: int, rows: Sequence[RawRow], usable: Sequence[RawRow]) -> RawRow:
@@ -265,18 +277,6 @@ def _runs_of(loss: Loss, usable: Iterable[RawRow]) -> list[str]:
             elif row.kind == RunBegan.__name__:
                 going[row.run] = None
     return [*going, ""]
-
-
-def _mark(loss: Loss, run: str, rows: Sequence[RawRow], usable: Sequence[RawRow], now: int) -> RawRow:
-    if not run:
-        since, until = _wall(usable, loss.first, now)
-        at = until
-    else:
-        before = [row.at for row in rows if row.id < loss.first]
-        later = [row.at for row in rows if row.id > loss.positions[-1]]
-        at = max([row.at for row in rows], default=_wall(usable, loss.first)[0])
-        since, until = max(before, default=min(later, default=at)), min(later, default=at)
-    return _raw(run, at, RowsLost(len(loss.positions), loss.first, loss.positions[-1], since, until, loss.kinds))
 
 
 def _ends(lossy: Iterable[str], whole: Sequence[RawRow]) -> Iterator[RawRow]:

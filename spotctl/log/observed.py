@@ -16,22 +16,20 @@ def availability_of(state: RunState, now: int) -> tuple[AvailabilitySpan, ...]:
     if state.began is None or state.is_replayed:
         return ()
     source = f"run {state.run}{run_of_job(state.began.job)}"
-    return tuple(sorted(_spans(state, now, source)))
-
-
-def _spans(state: RunState, now: int, source: str) -> Iterator[AvailabilitySpan]:
+    spans = list[AvailabilitySpan]()
     for number, order in state.orders.items():
         if order.bid is None or order.reliable:
             continue
         if number in state.sold_out:
             at = state.ordered[number]
-            yield AvailabilitySpan(order.market, at, at, 0, order.machines, "refused", source)
+            spans.append(AvailabilitySpan(order.market, at, at, 0, order.machines, "refused", source))
         came = [held for held in state.machines.values() if held.allocation == number]
-        if not came:
-            continue
-        since, (until, ended) = min(held.started for held in came), _end(came, now)
-        granted = min(len(came), order.machines)
-        yield AvailabilitySpan(order.market, since, max(until, since), granted, order.machines, ended, source)
+        if came:
+            since, (until, ended) = min(held.started for held in came), _end(came, now)
+            granted = min(len(came), order.machines)
+            until = max(until, since)
+            spans.append(AvailabilitySpan(order.market, since, until, granted, order.machines, ended, source))
+    return tuple(sorted(spans))
 
 
 def _end(machines: list[Held], now: int) -> tuple[int, Ending]:
@@ -68,22 +66,21 @@ class Timesheet:
         middle = at - (span if iteration.clock == 1 else span // 2)
         before = pending or Progressed(0, None, 0)
         self._loss = self._loss if iteration.loss is None else iteration.loss
+        redone = before.redone
+        if iteration.redone:
+            # Redone work comes first; of the time of the clock it takes its share of the chunks.
+            new = self._chunks or iteration.sums.chunks
+            redone += (Stretch(at - span * iteration.redone // (iteration.redone + new), at),)
+        else:
+            self._chunks = iteration.sums.chunks or self._chunks
         return Progressed(
             iteration.clock,
             self._loss,
             iteration.stage,
             ready=(*before.ready, *self._moments(_READY, iteration.events, middle)),
             left=(*before.left, *self._moments(_LEFT, iteration.events, middle)),
-            redone=(*before.redone, *self._redone(iteration, at, span)),
+            redone=redone,
         )
-
-    def _redone(self, iteration: Iteration, at: int, span: int) -> tuple[Stretch, ...]:
-        """Redone work comes first; of the time of the clock it takes its share of the chunks."""
-        if not iteration.redone:
-            self._chunks = iteration.sums.chunks or self._chunks
-            return ()
-        new = self._chunks or iteration.sums.chunks
-        return (Stretch(at - span * iteration.redone // (iteration.redone + new), at),)
 
     def _moments(self, what: re.Pattern[str], events: Iterable[str], at: int) -> Iterator[Moment]:
         return (Moment(self._machine_of(match[1]), at) for event in events if (match := what.fullmatch(event)))

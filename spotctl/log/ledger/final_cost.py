@@ -32,6 +32,11 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_lea
     began, ended = state.began, state.ended
     assert began is not None, "a run begins with RunBegan"
     tags = began.spec.get("tags")
+    evictions = [
+        Eviction(held.ended, held.id, state.allocations[held.allocation].market, held.warned_until is not None)
+        for held in state.machines.values()
+        if held.end_reason == EVICTED and held.ended is not None
+    ]
     counted = [held.traffic for held in state.machines.values() if held.traffic is not None]
     return RunTimeline(
         run=state.run,
@@ -45,7 +50,7 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_lea
         outcome=None if ended is None else ended.outcome,
         message="" if ended is None else ended.message,
         work=_work(state),
-        evictions=_evictions(state),
+        evictions=tuple(sorted(evictions, key=lambda eviction: (eviction.at, eviction.machine))),
         mixes=_mixes(state),
         stages=tuple(stages),
         expected=_expected(began, state.planned),
@@ -74,15 +79,6 @@ def _mixes(state: RunState) -> tuple[KindCounts, ...]:
         if any(changes[at]):
             mixes.append(KindCounts(at, *counts))
     return tuple(mixes)
-
-
-def _evictions(state: RunState) -> tuple[Eviction, ...]:
-    evicted = (held for held in state.machines.values() if held.end_reason == EVICTED and held.ended is not None)
-    evictions = (
-        Eviction(held.ended or 0, held.id, state.allocations[held.allocation].market, held.warned_until is not None)
-        for held in evicted
-    )
-    return tuple(sorted(evictions, key=lambda eviction: (eviction.at, eviction.machine)))
 
 
 def _work(state: RunState) -> int | None:

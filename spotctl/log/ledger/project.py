@@ -114,25 +114,25 @@ def _rows_of_machine(
 
 def priced(state: RunState, now: int, tariff: Tariff) -> list[Priced]:
     """The prices and rules that a run's rows need, for the log."""
-    markets = dict.fromkeys(allocation.market for allocation in state.allocations.values())
-    return [_priced(state, market, now, tariff) for market in markets]
-
-
-def _priced(state: RunState, market: Market, now: int, tariff: Tariff) -> Priced:
-    spot = {
-        number
-        for number, allocation in state.allocations.items()
-        if allocation.market == market and allocation.bid is not None
-    }
-    lives = [life_of(held, now) for held in state.machines.values() if held.allocation in spot]
-    rule = tariff.rule(market).name
-    if not lives:
-        return Priced(market, rule, (), ())
-    whole = tariff.prices(market, now).window(min(life.start for life in lives), max(life.end for life in lives))
-    # Repeated prices can go, but the last one says until when prices are known.
-    changed = np.diff(whole.prices, prepend=0) != 0
-    changed[-1] = True
-    return Priced(market, rule, tuple(whole.times[changed].tolist()), tuple(whole.prices[changed].tolist()))
+    events = list[Priced]()
+    for market in dict.fromkeys(allocation.market for allocation in state.allocations.values()):
+        spot = {
+            number
+            for number, allocation in state.allocations.items()
+            if allocation.market == market and allocation.bid is not None
+        }
+        lives = [life_of(held, now) for held in state.machines.values() if held.allocation in spot]
+        times, prices = tuple[int, ...](), tuple[int, ...]()
+        rule = tariff.rule(market).name
+        if lives:
+            begin, end = min(life.start for life in lives), max(life.end for life in lives)
+            whole = tariff.prices(market, now).window(begin, end)
+            # Repeated prices can go, but the last one says until when prices are known.
+            changed = np.diff(whole.prices, prepend=0) != 0
+            changed[-1] = True
+            times, prices = tuple(whole.times[changed].tolist()), tuple(whole.prices[changed].tolist())
+        events.append(Priced(market, rule, times, prices))
+    return events
 
 
 def unrecorded(state: RunState, now: int, tariff: Tariff) -> list[Priced]:

@@ -38,25 +38,22 @@ def use_spans(state: RunState, held: Held, end: int) -> list[UseSpan]:
     over = _within(state.stopped, ran, end)
     reports_readiness = state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
     turns = held.turns if held.turns or reports_readiness else (ran,)
-    whole = ((held.started, ran, Use.STARTING), *_since(ran, over, end, turns, state))
-    return [part for part in whole if part[0] < part[1]]
-
-
-def _since(ran: int, over: int, end: int, turns: Iterable[int], state: RunState) -> Iterator[UseSpan]:
-    """The time after a machine was seen running: loading, work with interruptions until the run stops, then idle."""
     within = [_within(turn, ran, over) for turn in turns]
     if len(within) % 2:
         within.append(over)
     redone = [(stretch.begin, stretch.end) for stretch in state.redone]
+
+    # It starts, loads, works with interruptions until the run stops, and then is idle.
+    whole: list[UseSpan] = [(held.started, ran, Use.STARTING)]
     at, before = ran, Use.LOADING
     for begin, until in zip(within[::2], within[1::2], strict=True):
-        yield at, begin, before
-        yield from _with_redone(begin, until, redone)
+        whole += [(at, begin, before), *_with_redone(begin, until, redone)]
         at, before = until, Use.IDLE
     if before is Use.LOADING:
-        yield at, over, before
+        whole.append((at, over, before))
         at = over
-    yield at, end, Use.IDLE
+    whole.append((at, end, Use.IDLE))
+    return [part for part in whole if part[0] < part[1]]
 
 
 def replacements(state: RunState) -> frozenset[str]:
@@ -141,18 +138,14 @@ def same_work(state: RunState, now: int) -> SameWork:
     whole, needed, least, most = _needed(state, working, now, offer)
     if not needed:
         return SameWork()
-    spread = _spread(state, offer)
+    # How uncertain the speed of the on-demand machines is, relative to those that the run measured.
+    used = {allocation.market.instance_type for allocation in state.allocations.values() if not allocation.reliable}
+    spread = _UNMEASURED_SPREAD if offer.spread is None else offer.spread
+    if used == {offer.market.instance_type}:
+        spread = 0.0
     middle, low, high = (_cost(offer, span) for span in (needed, least * exp(-spread), most * exp(spread)))
     useful = Fraction(min(needed / whole, 1.0))
     return SameWork(middle, min(low, middle), max(high, middle), useful)
-
-
-def _spread(state: RunState, offer: OnDemandOffer) -> float:
-    """How uncertain the speed of the on-demand machines is, relative to those that the run measured."""
-    used = {allocation.market.instance_type for allocation in state.allocations.values() if not allocation.reliable}
-    if used == {offer.market.instance_type}:
-        return 0.0
-    return _UNMEASURED_SPREAD if offer.spread is None else offer.spread
 
 
 _Working = tuple[int, int, float]
@@ -185,7 +178,10 @@ def _of_clocks(state: RunState, working: Sequence[_Working], whole: float, offer
     """The time that the clocks of a training need, if each takes the median of the measured times, or less if the plan
     knew the machines to be faster."""
     clock = state.paces[0][1]
-    worked = _until(working, [at for at, _ in state.paces])
+    # The time at work up to each moment at which the progress is known.
+    moments = np.array([at for at, _ in state.paces])
+    begins, ends, speeds = (np.array(column) for column in zip(*working, strict=True))
+    worked: list[float] = ((np.clip(moments[:, None], begins, ends) - begins) @ speeds).tolist()
     # A resumed training does not begin with clock 0, so the first entry says only how long its clocks took together.
     opening = worked[0]
     spans = [
@@ -198,13 +194,6 @@ def _of_clocks(state: RunState, working: Sequence[_Working], whole: float, offer
         # Weighted with the speed that the plan knew, a clock takes an hour of a machine.
         middle, low, high = float(HOUR), min(low, HOUR * exp(-offer.spread)), min(high, HOUR * exp(offer.spread))
     return whole, min(clocks * middle, whole), min(clocks * low, whole), min(clocks * high, whole)
-
-
-def _until(working: Sequence[_Working], moments: Sequence[int]) -> list[float]:
-    """The time at work up to each moment."""
-    begins, ends, speeds = (np.array(column) for column in zip(*working, strict=True))
-    times: list[float] = ((np.clip(np.array(moments)[:, None], begins, ends) - begins) @ speeds).tolist()
-    return times
 
 
 def _quantiles(weighted: Sequence[tuple[float, int]]) -> tuple[float, ...]:
