@@ -69,45 +69,38 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
 
         stated = platformdirs.user_data_path("spotctl")
     root = Path(stated).expanduser()
-    settings = Settings(home=root)
-    settings = _with(settings, _from_file(root / FILE_NAME), f"{root / FILE_NAME}: ")
-    named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
-    named.pop("home", None)
-    # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.
-    known = {name: value for name, value in named.items() if name in _PARSERS or name in _keys() or name in _tables()}
-    return _with(settings, known, f"environment: {_PREFIX}")
-
-
-def _from_file(path: Path) -> dict[str, Any]:
+    path = root / FILE_NAME
     try:
-        return tomllib.loads(path.read_text())
+        in_file = tomllib.loads(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        in_file = {}
     except OSError as error:
         raise BadSettings(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise BadSettings(f"{path}: not valid TOML: {error}") from error
+    settings = _with(Settings(home=root), in_file, f"{path}: ")
+    named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
+    named.pop("home", None)
+    # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.
+    known = {name: named[name] for name in named if name in setting_names()}
+    return _with(settings, known, f"environment: {_PREFIX}")
 
 
 def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
     for name, value in values.items():
+        if name not in setting_names():
+            raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(setting_names())}")
         try:
-            settings = _changed(settings, name, value)
+            if name in _PARSERS:
+                settings = replace(settings, **{name: _PARSERS[name](value)})  # type: ignore[arg-type]
+            elif name in _keys():
+                settings = replace(settings, keys={**settings.keys, name: _keys()[name](value)})
+            else:
+                settings = replace(settings, tables={**settings.tables, name: _tables()[name](value)})
         except ValueError as error:
             shown = name.upper() if where.endswith(_PREFIX) else name
             raise BadSettings(f"{where}{shown} is {value!r}, but must be {error}") from None
-        except KeyError:
-            raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(setting_names())}") from None
     return settings
-
-
-def _changed(settings: Settings, name: str, value: object) -> Settings:
-    """The settings with one more. ValueError: what the value must be. KeyError: there is no such setting."""
-    if name in _PARSERS:
-        return replace(settings, **{name: _PARSERS[name](value)})  # type: ignore[arg-type]
-    if name in _keys():
-        return replace(settings, keys={**settings.keys, name: _keys()[name](value)})
-    return replace(settings, tables={**settings.tables, name: _tables()[name](value)})
 
 
 def _workers(value: object) -> int:

@@ -78,20 +78,20 @@ def quotas_from(value: object) -> tuple[Quota, ...]:
         value = {name.strip(): amount.strip() for name, _, amount in pairs}
     if not isinstance(value, Mapping):
         raise ValueError(f"a table of amounts by cloud, region and family, such as {EXAMPLE}")
-    return tuple(_quota(str(name), amount) for name, amount in value.items())
-
-
-def _quota(name: str, amount: object) -> Quota:
-    place = name.removesuffix(_ON_DEMAND)
-    parts = place.split("/")
-    if not 1 <= len(parts) <= 3 or not all(parts) or _ANY in (parts[0], *parts[2:]):
-        raise ValueError(f"amounts by CLOUD, CLOUD/REGION or CLOUD/REGION/FAMILY ({EXAMPLE}), not by {name!r}")
-    matched = _AMOUNT.fullmatch(str(amount).strip())
-    if matched is None or isinstance(amount, bool | float):
-        raise ValueError(f'whole numbers of vCPUs, or such as "8 machines" or "4 GPUs"; {name} is {amount!r}')
-    unit = (matched[2] or "vcpus").lower().rstrip("s")
-    region, family = (*parts[1:], None, None)[:2]
-    return Quota(parts[0], region, family, int(matched[1]), _UNITS[unit], spot=place == name)
+    quotas = list[Quota]()
+    for key, amount in value.items():
+        name = str(key)
+        place = name.removesuffix(_ON_DEMAND)
+        parts = place.split("/")
+        if not 1 <= len(parts) <= 3 or not all(parts) or _ANY in (parts[0], *parts[2:]):
+            raise ValueError(f"amounts by CLOUD, CLOUD/REGION or CLOUD/REGION/FAMILY ({EXAMPLE}), not by {name!r}")
+        matched = _AMOUNT.fullmatch(str(amount).strip())
+        if matched is None or isinstance(amount, bool | float):
+            raise ValueError(f'whole numbers of vCPUs, or such as "8 machines" or "4 GPUs"; {name} is {amount!r}')
+        unit = (matched[2] or "vcpus").lower().rstrip("s")
+        region, family = (*parts[1:], None, None)[:2]
+        quotas.append(Quota(parts[0], region, family, int(matched[1]), _UNITS[unit], spot=place == name))
+    return tuple(quotas)
 
 
 _UNITS: Final = {"vcpu": QuotaUnit.VCPUS, "machine": QuotaUnit.MACHINES, "gpu": QuotaUnit.GPUS}
