@@ -231,8 +231,11 @@ class Saves:
         for name, files in sorted(grouped(holders).items(), reverse=True):
             if checkpoint is not None and name <= checkpoint:
                 break
-            if METADATA in files and self._is_complete(name, files, holders):
-                return name
+            if METADATA in files:
+                blob, metadata = _blob(name, METADATA), self._peers.scratch / METADATA
+                # A save is complete if all files are there that its metadata refers to.
+                if fetch(blob, holders[blob], metadata) and files_of(metadata) <= files:
+                    return name
         return checkpoint
 
     def gather(self, name: SaveName, folder: Path) -> None:
@@ -261,11 +264,6 @@ class Saves:
         part.rename(new)
         for save in earlier:
             shutil.rmtree(self._checkpoint_of(save))
-
-    def _is_complete(self, name: SaveName, files: set[str], holders: Mapping[str, list[BlobStore]]) -> bool:
-        path = self._peers.scratch / METADATA
-        blob = _blob(name, METADATA)
-        return fetch(blob, holders[blob], path) and files_of(path) <= files
 
     def _kept(self) -> list[SaveName]:
         """The saves in the folder of checkpoints."""

@@ -92,7 +92,10 @@ class Gang:
         self._folder = settings.folder
         self._peers = Peers(addresses, settings.machine, settings.secret, self._folder / "store")
         self._saves = Saves(self._peers, copies, settings.checkpoints)
-        self._keeps = self._leads and settings.machine == self._first_machine(settings.machine)
+        # The checkpoint folder of the first machine is the job's; torchrun may give rank 0 to another machine.
+        first = torch.tensor(settings.machine)
+        dist.all_reduce(first, dist.ReduceOp.MIN, group=self._control)
+        self._keeps = self._leads and settings.machine == int(first)
         self._holder, self._must_end = LeaseHolder.of(), False
         self._plan = CheckpointPlanReader.of()
         self._thread = ThreadPoolExecutor(1)
@@ -123,13 +126,27 @@ class Gang:
         due = done % self._every == 0
         if not due and done % self._look_every:
             return
-        why = self._announced()
+        # Why this machine leaves; empty if it stays.
+        why = "told to end" if self._must_end else ""
+        notice = None if self._holder is None else self._holder.notice()
+        if notice is not None and notice.kind != "hint":
+            why = f"{notice.kind} announced by {notice.source}"
         busy = self._pending is not None and not self._pending.done()
         flags = torch.tensor([bool(why), busy], dtype=torch.uint8)
         dist.all_reduce(flags, dist.ReduceOp.MAX, group=self._control)
         noticed, some_busy = map(bool, flags.tolist())
         if noticed:
-            self._save_now(done)
+            if self._pending is not None:
+                self._pending.result()
+            self._begin(done)
+            assert self._pending is not None
+            self._pending.result()
+            # Every rank's part is with its peers; the whole save goes to the checkpoint folder.
+            dist.barrier(self._control)
+            assert self._stored is not None
+            if self._keeps:
+                self._saves.checkpoint(self._stored)
+            dist.barrier(self._control)
             if why:
                 sys.stderr.write(f"spotctl: saved at step {done}: {why}\n")
                 _end(SAVED_AND_ENDED)
@@ -143,29 +160,9 @@ class Gang:
         self._thread.shutdown()
         self._peers.close()
 
-    def _announced(self) -> str:
-        """Why this machine leaves; empty if it stays."""
-        notice = None if self._holder is None else self._holder.notice()
-        if notice is None or notice.kind == "hint":
-            return "told to end" if self._must_end else ""
-        return f"{notice.kind} announced by {notice.source}"
-
     def _on_term(self, *_: object) -> None:
         # Sent by the machine's agent, or by torchrun, which restarts the ranks when machines come and go.
         self._must_end = True
-
-    def _save_now(self, done: int) -> None:
-        """Saves, and waits until every rank's part is with its peers, and the whole save in the checkpoint folder."""
-        if self._pending is not None:
-            self._pending.result()
-        self._begin(done)
-        assert self._pending is not None
-        self._pending.result()
-        dist.barrier(self._control)
-        assert self._stored is not None
-        if self._keeps:
-            self._saves.checkpoint(self._stored)
-        dist.barrier(self._control)
 
     def _begin(self, done: int) -> None:
         """Copies the state, and stores it in the background."""
@@ -190,12 +187,6 @@ class Gang:
                 self._saves.checkpoint(before)
                 self._checkpointed_at = time.monotonic()
         self._stored = name
-
-    def _first_machine(self, own: int) -> int:
-        """The first machine, whose checkpoint folder is the job's; torchrun may give rank 0 to another machine."""
-        first = torch.tensor(own)
-        dist.all_reduce(first, dist.ReduceOp.MIN, group=self._control)
-        return int(first)
 
     def _from_first_rank(self, value: object) -> object:
         """The value that rank 0 passes."""
