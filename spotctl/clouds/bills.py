@@ -291,11 +291,16 @@ class FocusExport:
         if not text and kind is BillKind.USAGE:
             return []
         name, what = text.rpartition("/")[2], _what(cells)
+        # Disks, addresses and traffic may be charged on the resource of their machine.
+        is_other = cells.get("servicecategory", "").lower() in ("storage", "networking")
+        may_be_machine = not is_other and not NOT_MACHINE_TIME.search(what)
+        # The type is in the words of Azure and of spotctl's own exports.
+        says_machine = normalized(cells.get("resourcetype", "")) == "virtualmachine"
         begin = time_of(cells, "chargeperiodstart")
         line = BillLine(
             where,
             name.lower(),
-            _may_be_machine(cells, what) and (_says_machine(cells) or self.is_machine(cells, name)),
+            may_be_machine and (says_machine or self.is_machine(cells, name)),
             begin,
             not_before(begin, time_of(cells, "chargeperiodend")),
             _cost(cells),
@@ -326,16 +331,12 @@ def _kind(cells: Cells) -> BillKind:
     kind = _KINDS.get(category)
     if kind is None:
         raise BadCell(f"chargecategory {category[:40]!r} is not one of {', '.join(_KINDS)}")
-    if kind is BillKind.USAGE and cells.get("chargeclass", "").lower() == "correction" and _is_late(cells):
-        return BillKind.CORRECTION
+    is_correction = kind is BillKind.USAGE and cells.get("chargeclass", "").lower() == "correction"
+    if is_correction and cells.get("billingperiodstart", "").strip():
+        # A correction within the billing period is usage like any other.
+        is_late = time_of(cells, "chargeperiodstart") < time_of(cells, "billingperiodstart")
+        return BillKind.CORRECTION if is_late else kind
     return kind
-
-
-def _is_late(cells: Cells) -> bool:
-    """Whether the charge is for time before its billing period."""
-    if not cells.get("billingperiodstart", "").strip():
-        return False
-    return time_of(cells, "chargeperiodstart") < time_of(cells, "billingperiodstart")
 
 
 def _what(cells: Cells) -> str:
@@ -344,17 +345,6 @@ def _what(cells: Cells) -> str:
     )
     words = (*(cells.get(name, "") for name in _WHAT), "egress" if is_traffic else "")
     return " ".join(filter(None, words))
-
-
-def _may_be_machine(cells: Cells, what: str) -> bool:
-    """Disks, addresses and traffic may be charged on the resource of their machine."""
-    is_other = cells.get("servicecategory", "").lower() in ("storage", "networking")
-    return not is_other and not NOT_MACHINE_TIME.search(what)
-
-
-def _says_machine(cells: Cells) -> bool:
-    """Whether the resource type is a machine, in the words of Azure and of spotctl's own exports."""
-    return normalized(cells.get("resourcetype", "")) == "virtualmachine"
 
 
 def _cost(cells: Cells) -> Decimal:

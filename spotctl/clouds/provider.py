@@ -94,11 +94,8 @@ class MachineRequest:
 
 def same_request(known: MachineRequest, other: MachineRequest) -> bool:
     """Whether two requests differ only in what may change when a request is repeated."""
-    return _fixed(known) == _fixed(other)
-
-
-def _fixed(request: MachineRequest) -> MachineRequest:
-    return replace(request, lease_until=0, secrets={}, tags=dict(request.tags))
+    first, second = (replace(request, lease_until=0, secrets={}, tags=dict(request.tags)) for request in (known, other))
+    return first == second
 
 
 def fingerprint(request: MachineRequest) -> str:
@@ -125,6 +122,14 @@ def check_settings(request: MachineRequest, provider: str) -> None:
             raise BadRequest(
                 f"{name} is {value!r}, but machines of the {provider} provider have no {name}; leave it out"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class MachineEnd:
+    """The end of a machine, as far as its cloud has recorded it; `at` is None as long as it is in progress."""
+
+    at: int | None
+    reason: EndReason | None
 
 
 @dataclass(frozen=True, slots=True)
