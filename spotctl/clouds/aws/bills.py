@@ -39,27 +39,25 @@ def lines_of(cells: Cells, where: str) -> list[BillLine]:
     if not resource and kind is BillKind.USAGE:
         return []
     begin = time_of(cells, "lineitemusagestartdate")
+    end = not_before(begin, time_of(cells, "lineitemusageenddate"))
+    cost = amount_of(cells, "lineitemunblendedcost")
+    run = next((cells[name].strip() for name in _TAGS if name in cells), None)
+    if run is None and "resourcetags" in cells:
+        run = run_in_tags(cells["resourcetags"], "the column resource_tags")
     name = resource.rpartition("/")[2] if resource.startswith("arn:") else resource
     line = BillLine(
         where,
         name.lower(),
         name.startswith("i-") and not NOT_MACHINE_TIME.search(cells.get("lineitemusagetype", "")),
         begin,
-        not_before(begin, time_of(cells, "lineitemusageenddate")),
-        amount_of(cells, "lineitemunblendedcost"),
+        end,
+        cost,
         cells.get("lineitemcurrencycode", "").strip().upper() or DOLLARS,
         " ".join(filter(None, (cells.get(name, "") for name in _KINDS))),
-        _run_of(cells),
+        run,
         kind,
     )
     return [line]
-
-
-def _run_of(cells: Cells) -> str | None:
-    for name in _TAGS:
-        if name in cells:
-            return cells[name].strip()
-    return run_in_tags(cells["resourcetags"], "the column resource_tags") if "resourcetags" in cells else None
 
 
 FORMAT = ExportFormat(

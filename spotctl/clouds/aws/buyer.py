@@ -21,7 +21,6 @@ from spotctl.clouds.aws.orders import (
     Row,
     filters_of,
     group_name,
-    is_image,
     order,
     parameter_for,
     pool_of,
@@ -48,9 +47,9 @@ class Buyer:
 
     def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
         self._calls, self._settings = calls, settings
-        self._networks, self._placement = Networks(calls, settings), PlacementGroups(calls, settings)
         self._hardware: dict[tuple[str, str, str], Ec2Hardware] = {}
         self._images: dict[tuple[str, str, Ec2Hardware], MachineImage] = {}
+        self.forget()
 
     def buy(self, request: MachineRequest, user_data: str) -> Sequence[Row]:
         """The machines as EC2 grants them: at least one, perhaps fewer than requested."""
@@ -83,9 +82,9 @@ class Buyer:
         return place.image.id
 
     def forget(self) -> None:
-        """Looks for subnets and groups again, or makes them: they may have been removed."""
-        self._networks.forget()
-        self._placement.forget()
+        """From now on looks for subnets and groups again, or makes them: they may have been removed."""
+        self._networks = Networks(self._calls, self._settings)
+        self._placement = PlacementGroups(self._calls, self._settings)
 
     def _place(self, request: MachineRequest) -> LaunchPlace:
         hardware = self._hardware_of(request.market)
@@ -124,8 +123,10 @@ class Buyer:
         key = region, named, hardware
         if key not in self._images:
             id_, about = named, str(request.market)
-            if not is_image(named):
+            if named.startswith("/"):
                 id_ = str(self._calls.call("ssm", region, "GetParameter", about, Name=named)["Parameter"]["Value"])
+            elif not named.startswith("ami-"):
+                raise BadRequest(f"image {named!r} is neither an AMI (ami-...) nor the name of an SSM parameter (/...)")
             images = self._calls.ec2(region, "DescribeImages", about, ImageIds=[id_])["Images"]
             if not images:
                 raise BadRequest(f"{request.market}: image {id_} does not exist in {region}")
@@ -150,8 +151,13 @@ class Networks:
             filters: dict[str, Sequence[str]] = {"availability-zone": [market.zone], "state": ["available"]}
             filters |= {"subnet-id": named} if named else {"default-for-az": ["true"]}
             subnets = self._calls.described(market.region, "DescribeSubnets", "Subnets", filters)
+            if not subnets and named:
+                raise NotFound(f"{market}: none of the subnets {', '.join(named)} is in {market.zone}")
             if not subnets:
-                raise NotFound(_no_subnet(str(market), market.zone, named))
+                raise NotFound(
+                    f"{market}: the account has no default subnet in {market.zone}; create one (aws ec2"
+                    f" create-default-subnet --availability-zone {market.zone}), or set subnets in [aws] of config.toml"
+                )
             self._subnets[key] = max(subnets, key=lambda row: int(row.get("AvailableIpAddressCount", 0)))
         return self._subnets[key]
 
@@ -166,11 +172,6 @@ class Networks:
         if not groups:
             raise BadRequest(f"{request.market}: none of the security groups {', '.join(named)} is in network {vpc}")
         return tuple(group["GroupId"] for group in groups)
-
-    def forget(self) -> None:
-        """Looks for groups and subnets again: they may have been removed."""
-        self._groups.clear()
-        self._subnets.clear()
 
     def _own_group(self, request: MachineRequest, region: str, vpc: str) -> str:
         """The run's group, with its rules. A caller that was killed may have made the group without them."""
@@ -225,15 +226,16 @@ class Networks:
             id_, present = group["GroupId"], group.get("IpPermissions", ())
             standing = set(admitted_sources(present)) & set(ssh_from)
             self._replace(region, group, rules_of(id_, standing))
-            fresh = rules_of(id_, [source for source in ssh_from if source not in standing])[1:]
-            self._add(region, id_, [admitting_rule(rule) for rule in fresh])
+            fresh = [source for source in ssh_from if source not in standing]
+            self._add(region, id_, [_ssh_rule(source, Description=ADMITTED) for source in fresh])
         return [f"security group {group['GroupId']}" for group in groups]
 
     def _replace(self, region: str, group: Row, rules: Sequence[IpPermission]) -> None:
-        id_, present = group["GroupId"], group.get("IpPermissions", ())
-        if extra := superfluous_rules(present, rules):
+        """Makes these the rules of a group. Others must not stay, such as one for yesterday's address."""
+        id_, present = group["GroupId"], _single(group.get("IpPermissions", ()))
+        if extra := [rule for rule in present if rule not in rules]:
             self._calls.ec2(region, "RevokeSecurityGroupIngress", GroupId=id_, IpPermissions=extra)
-        self._add(region, id_, missing_rules(present, rules))
+        self._add(region, id_, [rule for rule in rules if rule not in present])
 
     def _add(self, region: str, id_: str, rules: Sequence[IpPermission]) -> None:
         # One at a time: if one of several rules exists already, EC2 adds none of them.
@@ -245,15 +247,6 @@ class Networks:
                     raise
 
 
-def _no_subnet(market: str, zone: str, named: Sequence[str]) -> str:
-    if named:
-        return f"{market}: none of the subnets {', '.join(named)} is in {zone}"
-    return (
-        f"{market}: the account has no default subnet in {zone}; create one"
-        f" (aws ec2 create-default-subnet --availability-zone {zone}), or set subnets in [aws] of config.toml"
-    )
-
-
 SSH = 22
 ADMITTED = "spotctl admit"
 """The description of a rule for an address that the user admitted during the run; such rules replace the settings'."""
@@ -263,7 +256,12 @@ IpPermission = dict[str, Any]
 def rules_of(group: str, ssh_from: Iterable[str]) -> list[IpPermission]:
     """The rules of a group, one source each."""
     among_themselves = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    return [among_themselves, *(_ssh(source) for source in ssh_from)]
+    return [among_themselves, *(_ssh_rule(source) for source in ssh_from)]
+
+
+def _ssh_rule(source: str, **about: str) -> IpPermission:
+    kind, name = ("Ipv6Ranges", "CidrIpv6") if ":" in source else ("IpRanges", "CidrIp")
+    return {"IpProtocol": "tcp", "FromPort": SSH, "ToPort": SSH, kind: [{name: source, **about}]}
 
 
 def admitted_sources(present: Sequence[Row]) -> list[str]:
@@ -271,31 +269,6 @@ def admitted_sources(present: Sequence[Row]) -> list[str]:
     ranges = (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6"))
     entries = ((entry, source) for row in present for kind, source in ranges for entry in row.get(kind, ()))
     return [entry[source] for entry, source in entries if entry.get("Description") == ADMITTED]
-
-
-def admitting_rule(rule: IpPermission) -> IpPermission:
-    """A rule for ssh, with the description of an admitted address."""
-    ranges = ("IpRanges", "Ipv6Ranges")
-    return {
-        name: [{**entry, "Description": ADMITTED} for entry in value] if name in ranges else value
-        for name, value in rule.items()
-    }
-
-
-def missing_rules(present: Sequence[Row], rules: Sequence[IpPermission]) -> list[IpPermission]:
-    """The rules that a group lacks."""
-    have = _single(present)
-    return [rule for rule in rules if rule not in have]
-
-
-def superfluous_rules(present: Sequence[Row], rules: Sequence[IpPermission]) -> list[IpPermission]:
-    """Rules of the group that should not be there, such as one for yesterday's address."""
-    return [rule for rule in _single(present) if rule not in rules]
-
-
-def _ssh(source: str) -> IpPermission:
-    ranges = {"Ipv6Ranges": [{"CidrIpv6": source}]} if ":" in source else {"IpRanges": [{"CidrIp": source}]}
-    return {"IpProtocol": "tcp", "FromPort": SSH, "ToPort": SSH, **ranges}
 
 
 def _single(present: Sequence[Row]) -> list[IpPermission]:
@@ -332,27 +305,20 @@ class PlacementGroups:
         # A group is in one zone as long as it has machines.
         name = f"{group_name(request)}-{market.zone}"
         if (market.region, name) not in self._made:
-            self._make(request, name)
+            tags = {**self._settings.tags, **tags_of_run(request), GROUP: name}
+            specification = [{"ResourceType": "placement-group", "Tags": tag_list(tags)}]
+            try:
+                self._calls.ec2(
+                    market.region,
+                    "CreatePlacementGroup",
+                    str(market),
+                    GroupName=name,
+                    Strategy="cluster",
+                    TagSpecifications=specification,
+                )
+            except ProviderError as error:
+                # The run has made it before, in this process or in another one.
+                if code_of(error) != "InvalidPlacementGroup.Duplicate":
+                    raise
             self._made.add((market.region, name))
         return name
-
-    def forget(self) -> None:
-        """Makes groups again: they may have been removed."""
-        self._made.clear()
-
-    def _make(self, request: MachineRequest, name: str) -> None:
-        tags = {**self._settings.tags, **tags_of_run(request), GROUP: name}
-        specification = [{"ResourceType": "placement-group", "Tags": tag_list(tags)}]
-        try:
-            self._calls.ec2(
-                request.market.region,
-                "CreatePlacementGroup",
-                str(request.market),
-                GroupName=name,
-                Strategy="cluster",
-                TagSpecifications=specification,
-            )
-        except ProviderError as error:
-            # The run has made it before, in this process or in another one.
-            if code_of(error) != "InvalidPlacementGroup.Duplicate":
-                raise

@@ -73,7 +73,18 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield Finding("aws", "region", Level.NOTE, detail, "set AWS_DEFAULT_REGION, or region in ~/.aws/config")
         return
     yield from _permissions(session, region, settings.table("aws", AwsMachineSettings))
-    yield from _quotas(session, region, settings)
+
+    with session.client("service-quotas", region) as quotas:
+        for what, code in _QUOTAS.items():
+            try:
+                answer = quotas.call("GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
+                vcpus = float(answer["Quota"]["Value"])
+                spot = code == STANDARD.spot
+                stated = Quota("aws", region, STANDARD.family(spot=spot), int(vcpus), QuotaUnit.VCPUS, spot=spot)
+                account_quotas.keep(settings, [stated], wall_us())
+                yield quota("aws", f"{what} in {region}", vcpus, raise_command(code, region))
+            except (AccessDenied, UnknownResource, RequestRejected, RateLimited):
+                yield quota("aws", f"{what} in {region}", None, "allow servicequotas:GetServiceQuota")
 
 
 def _permissions(session: AwsSession, region: str, settings: AwsMachineSettings) -> Iterator[Finding]:
@@ -87,21 +98,6 @@ def _permissions(session: AwsSession, region: str, settings: AwsMachineSettings)
     yield permissions("aws", tried.missing, len(tried.granted) + len(tried.missing))
     if tried.untried:
         yield Finding("aws", "permissions not tried", Level.NOTE, tried.reasons())
-
-
-def _quotas(session: AwsSession, region: str, settings: Settings) -> Iterator[Finding]:
-    with session.client("service-quotas", region) as quotas:
-        for what, code in _QUOTAS.items():
-            cure = raise_command(code, region)
-            try:
-                answer = quotas.call("GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
-                vcpus = float(answer["Quota"]["Value"])
-                spot = code == STANDARD.spot
-                stated = Quota("aws", region, STANDARD.family(spot=spot), int(vcpus), QuotaUnit.VCPUS, spot=spot)
-                account_quotas.keep(settings, [stated], wall_us())
-                yield quota("aws", f"{what} in {region}", vcpus, cure)
-            except (AccessDenied, UnknownResource, RequestRejected, RateLimited):
-                yield quota("aws", f"{what} in {region}", None, "allow servicequotas:GetServiceQuota")
 
 
 def _policy(settings: Settings) -> dict[str, Any]:
@@ -163,10 +159,26 @@ _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 _SERVICES: Mapping[str, Service] = {"pricing": "pricing", "servicequotas": "service-quotas", "ssm": "ssm", "ec2": "ec2"}
 
 
+def tried_permissions(client: Callable[[Service], AwsClient], settings: AwsMachineSettings) -> Tried:
+    """Tries the permissions of `policy` in one region; `client` gives the client of a service there."""
+    tried = Tried(client)
+    for action in sorted((LOOK | PRICES) - _LISTED):
+        dry_run = {"DryRun": True} if action.startswith("ec2:") else {}
+        tried.attempt(action, **_ARGUMENTS.get(action, {}), **dry_run)
+    for kind in KINDS:
+        tried.own(kind)
+    tried.order(settings)
+    for statement in policy(settings.kms_key, settings.roles)["Statement"]:
+        for action in statement["Action"]:
+            tried.leave(action, NEVER_TRIED.get(action, _NO_SUCH_RESOURCE))
+    return tried
+
+
 @dataclass(slots=True)
 class Tried:
-    """The outcome for each permission: granted, missing, or why it was not tried."""
+    """Tries permissions, and keeps the outcome for each: granted, missing, or why it was not tried."""
 
+    client: Callable[[Service], AwsClient]
     granted: set[str] = field(default_factory=set)
     missing: list[str] = field(default_factory=list)
     untried: dict[str, str] = field(default_factory=dict)
@@ -193,26 +205,6 @@ class Tried:
             by_reason.setdefault(reason, []).append(action)
         return "; ".join(f"{', '.join(actions)}: {reason}" for reason, actions in by_reason.items())
 
-
-def tried_permissions(client: Callable[[Service], AwsClient], settings: AwsMachineSettings) -> Tried:
-    """Tries the permissions of `policy` in one region; `client` gives the client of a service there."""
-    trial = _Trial(client)
-    for action in sorted((LOOK | PRICES) - _LISTED):
-        trial.attempt(action, **_ARGUMENTS.get(action, {}), **_dry_run(action))
-    for kind in KINDS:
-        trial.own(kind)
-    trial.order(settings)
-    for statement in policy(settings.kms_key, settings.roles)["Statement"]:
-        for action in statement["Action"]:
-            trial.tried.leave(action, NEVER_TRIED.get(action, _NO_SUCH_RESOURCE))
-    return trial.tried
-
-
-@dataclass(slots=True)
-class _Trial:
-    client: Callable[[Service], AwsClient]
-    tried: Tried = field(default_factory=Tried)
-
     def attempt(self, action: str, judged: str = "", /, **arguments: object) -> AwsAnswer:
         """One call; its answer is empty if it was a dry run or failed. `judged` is the permission that is tried with
         the call, if that is not the call's own."""
@@ -223,24 +215,21 @@ class _Trial:
         except AccessDenied as error:
             if error.code not in _DENIED:
                 raise
-            self._denied(judged, error)
+            named = _NAMED.search(str(error.__cause__))
+            lacking = named[1] if named else judged
+            self.miss(lacking)
+            self.leave(judged, f"{lacking} is missing")
         except (RateLimited, NoAnswer) as error:
-            self.tried.leave(judged, f"AWS did not answer ({error.code or 'no answer'})")
+            self.leave(judged, f"AWS did not answer ({error.code or 'no answer'})")
         except (RequestRejected, UnknownResource) as error:
             if error.code == _WOULD_SUCCEED:
-                self.tried.grant(judged)
+                self.grant(judged)
             else:
-                self.tried.leave(judged, f"AWS refused the trial for another reason ({error.code})")
+                self.leave(judged, f"AWS refused the trial for another reason ({error.code})")
         else:
-            self.tried.grant(judged)
+            self.grant(judged)
             return answer
         return {}
-
-    def _denied(self, action: str, error: AccessDenied) -> None:
-        named = _NAMED.search(str(error.__cause__))
-        lacking = named[1] if named else action
-        self.tried.miss(lacking)
-        self.tried.leave(action, f"{lacking} is missing")
 
     def own(self, kind: ResourceKind) -> None:
         """Lists what installations have of a kind, and tries on the first of it what is allowed on that only."""
@@ -263,7 +252,13 @@ class _Trial:
         """Tries an order with its tags, its groups and its role."""
         parameter = parameter_for(Ec2Hardware(_TYPE, "x86_64"))
         image = self.attempt(IMAGE, Name=parameter).get("Parameter", {}).get("Value", _NO_IMAGE)
-        subnet = self._subnet(settings)
+
+        # Machines would be in a subnet of the settings, else in a default one.
+        filters = {"subnet-id": list(settings.subnets)} if settings.subnets else {"default-for-az": ["true"]}
+        asked = [{"Name": name, "Values": values} for name, values in filters.items()]
+        subnets: Sequence[Row] = self.attempt(_SUBNETS, Filters=asked).get("Subnets", ())
+        subnet = subnets[0] if subnets else None
+
         order = {
             "ImageId": image,
             "MinCount": 1,
@@ -280,21 +275,11 @@ class _Trial:
         self.attempt(GROUP, **group, TagSpecifications=tagged, DryRun=True)
         near = [{"ResourceType": "placement-group", "Tags": _TAGS}]
         self.attempt(PLACEMENT, GroupName=NAME, Strategy="cluster", TagSpecifications=near, DryRun=True)
-        if BUY not in self.tried.granted:
+
+        if BUY not in self.granted:
             for action in (TAG, ROLE):
-                self.tried.leave(action, f"it is tried with {BUY}")
+                self.leave(action, f"it is tried with {BUY}")
             return
-        self.tried.grant(TAG)
+        self.grant(TAG)
         for role in settings.roles:
             self.attempt(BUY, ROLE, **order, IamInstanceProfile={"Name": role})
-
-    def _subnet(self, settings: AwsMachineSettings) -> Row | None:
-        """A subnet that machines would be in: one of the settings, else a default one."""
-        filters = {"subnet-id": list(settings.subnets)} if settings.subnets else {"default-for-az": ["true"]}
-        asked = [{"Name": name, "Values": values} for name, values in filters.items()]
-        subnets = self.attempt(_SUBNETS, Filters=asked).get("Subnets", ())
-        return subnets[0] if subnets else None
-
-
-def _dry_run(action: str) -> dict[str, bool]:
-    return {"DryRun": True} if action.startswith("ec2:") else {}

@@ -16,7 +16,7 @@ from pricing_data.market import Market
 from pricing_data.units import parse_time
 from spotctl.clouds.aws.calls import ABSENT, AwsCalls, code_of
 from spotctl.clouds.aws.orders import CLOUD, Row, all_tags, bid_of, filters_of, machine_id, own_tags, parts_of
-from spotctl.clouds.aws.permissions import KINDS, MACHINES, OTHERS, ResourceKind
+from spotctl.clouds.aws.permissions import KINDS, MACHINES, OTHERS
 from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.provider import EndReason, Machine, MachineState, Resource
 from spotctl.home.errors import SpotctlError
@@ -56,7 +56,17 @@ _END_TIME = re.compile(r"\((\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) (?:GMT|UTC)\)")
 def machine_of(row: Row, region: str, company: Mapping[str, str], request: Row | None = None) -> Machine:
     """The machine of an instance; `request` is its spot request, if that was fetched."""
     state = _STATES[row["State"]["Name"]]
-    gone = state is MachineState.GONE
+    ended = reason = None
+    if state is MachineState.GONE:
+        code = row.get("StateReason", {}).get("Code", "")
+        reason = _REASONS.get(code, EndReason.FAILED)
+        ended = _said_end(row)
+        if request is not None:
+            status = request.get("Status", {})
+            ended = _time(status.get("UpdateTime", "")) if ended is None else ended
+            reason = reason if code else _SPOT_ENDS.get(status.get("Code", ""), EndReason.FAILED)
+        # Times are cut to seconds; nothing ended before it began.
+        ended = None if ended is None else max(ended, started_of(row))
     return Machine(
         id=machine_id(region, row["InstanceId"]),
         market=Market(CLOUD, region, row["Placement"]["AvailabilityZone"], row["InstanceType"]),
@@ -65,8 +75,8 @@ def machine_of(row: Row, region: str, company: Mapping[str, str], request: Row |
         started=started_of(row),
         tags=own_tags(row, company),
         address=row.get("PrivateIpAddress") or "",
-        ended=_ended(row, request) if gone else None,
-        end_reason=_end_reason(row, request) if gone else None,
+        ended=ended,
+        end_reason=reason,
     )
 
 
@@ -87,21 +97,6 @@ def order_of(row: Row) -> tuple[str, int]:
     return row["LaunchTime"], int(row.get("AmiLaunchIndex", 0))
 
 
-def _ended(row: Row, request: Row | None) -> int | None:
-    said = _said_end(row)
-    if said is None and request is not None:
-        said = _time(request.get("Status", {}).get("UpdateTime", ""))
-    # Times are cut to seconds; nothing ended before it began.
-    return None if said is None else max(said, started_of(row))
-
-
-def _end_reason(row: Row, request: Row | None) -> EndReason:
-    code = row.get("StateReason", {}).get("Code", "")
-    if not code and request is not None:
-        return _SPOT_ENDS.get(request.get("Status", {}).get("Code", ""), EndReason.FAILED)
-    return _REASONS.get(code, EndReason.FAILED)
-
-
 def _said_end(row: Row) -> int | None:
     match = _END_TIME.search(row.get("StateTransitionReason") or "")
     return None if match is None else _time(f"{match[1]}T{match[2]}Z")
@@ -120,12 +115,18 @@ PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0, 15.0)
 
 def left_in(calls: AwsCalls, region: str, tags: Mapping[str, str], company: Mapping[str, str]) -> list[Resource]:
     """All resources with these tags in a region."""
-    return [
-        Resource(kind.name, machine_id(region, row[kind.id]), own_tags(row, company), _detail(row))
-        for kind in KINDS
-        for row in _rows(calls, region, kind, tags)
-        if kind.is_left(row)
-    ]
+    left: list[Resource] = []
+    for kind in KINDS:
+        filters = filters_of(tags) | ({kind.state[0]: list(kind.state[1])} if kind.state else {})
+        rows = calls.described(region, kind.describe, kind.holding, filters)
+        if kind is MACHINES:
+            rows = [instance for row in rows for instance in row["Instances"]]
+        left += [
+            Resource(kind.name, machine_id(region, row[kind.id]), own_tags(row, company), _detail(row))
+            for row in rows
+            if kind.is_left(row)
+        ]
+    return left
 
 
 def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[Sequence[str]], None]) -> None:
@@ -133,21 +134,20 @@ def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[
     fails, the others are still tried; then the first failure is raised.
     """
     wanted, failures = list(resources), list[SpotctlError]()
-
-    def stays(resource: Resource) -> bool:
-        try:
-            return not _try_to_remove(calls, resource)
-        except SpotctlError as error:
-            failures.append(error)
-            return False
-
     machines = [resource.id for resource in wanted if resource.kind == MACHINES.name]
     if machines:
         terminate(machines)
     others = (resource for resource in wanted if resource.kind in _ORDER)
     left = sorted(others, key=lambda resource: _ORDER[resource.kind])
     for seconds in (*PAUSES, None):
-        left = [resource for resource in left if stays(resource)]
+        in_use: list[Resource] = []
+        for resource in left:
+            try:
+                if not _try_to_remove(calls, resource):
+                    in_use.append(resource)
+            except SpotctlError as error:
+                failures.append(error)
+        left = in_use
         if not left or seconds is None:
             break
         time.sleep(seconds)
@@ -183,12 +183,6 @@ _IN_USE = frozenset(
     InvalidPlacementGroup.InUse VolumeInUse
     """.split()
 )
-
-
-def _rows(calls: AwsCalls, region: str, kind: ResourceKind, tags: Mapping[str, str]) -> list[Row]:
-    filters = filters_of(tags) | ({kind.state[0]: list(kind.state[1])} if kind.state else {})
-    rows = calls.described(region, kind.describe, kind.holding, filters)
-    return [instance for row in rows for instance in row["Instances"]] if kind is MACHINES else rows
 
 
 def _detail(row: Row) -> str:

@@ -76,7 +76,16 @@ def _types() -> Mapping[str, InstanceType]:
 
 def _of_family(row: Mapping[str, str]) -> Iterator[InstanceType]:
     as_of, accelerator, ratio = parse_time(row["asof"]), row["accelerator"] or None, float(row["gib_per_vcpu"])
-    family, traits = row["family"], cache(partial(replace, _traits_of_family(row)))
+    family = row["family"]
+    usual = MachineTraits(
+        row["architecture"],
+        hypervisor=row["hypervisor"] or "none",
+        boots=row["boots"],
+        spot=row["spot"] == "yes",
+        accelerator_gib=float(row["accelerator_gib"]) if row["accelerator_gib"] else None,
+        driver=driver_of(accelerator),
+    )
+    traits = cache(partial(replace, usual))
     for entry in row["sizes"].split():
         match = _SIZE.fullmatch(entry)
         assert match is not None, entry
@@ -93,14 +102,3 @@ def _of_family(row: Mapping[str, str]) -> Iterator[InstanceType]:
             traits(baseline=baseline_of(f"{family}.{size}"), local_disk_gb=float(disk or 0)),
             as_of,
         )
-
-
-def _traits_of_family(row: Mapping[str, str]) -> MachineTraits:
-    return MachineTraits(
-        row["architecture"],
-        hypervisor=row["hypervisor"] or "none",
-        boots=row["boots"],
-        spot=row["spot"] == "yes",
-        accelerator_gib=float(row["accelerator_gib"]) if row["accelerator_gib"] else None,
-        driver=driver_of(row["accelerator"] or None),
-    )

@@ -47,7 +47,7 @@ class LaunchPlace:
 
 def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: Mapping[str, str]) -> dict[str, Any]:
     """The arguments. An equal request gives an equal order, or EC2 would not recognize the token."""
-    return {
+    arguments: dict[str, Any] = {
         "ClientToken": client_token(request),
         "ImageId": place.image.id,
         "InstanceType": request.market.instance_type,
@@ -61,32 +61,37 @@ def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: 
             "HttpTokens": "required",
             "HttpPutResponseHopLimit": _METADATA_HOPS,
         },
-        "NetworkInterfaces": [_interface(place)],
+        "NetworkInterfaces": [
+            {
+                "DeviceIndex": 0,
+                "SubnetId": place.subnet,
+                "Groups": list(place.groups),
+                "AssociatePublicIpAddress": place.public_ip,
+                "DeleteOnTermination": True,
+            }
+        ],
         "BlockDeviceMappings": [_disk(request, place)],
         "TagSpecifications": _tags(request, company),
-        # EC2 accepts this only for burstable types. Their default, `unlimited`, is billed on top of the price.
-        **({"CreditSpecification": {"CpuCredits": "standard"}} if place.is_burstable else {}),
-        **({"Placement": {"GroupName": place.placement_group}} if place.placement_group else {}),
-        **_market(request),
-        **_reservation(request),
-        **_identity(request),
     }
+    if place.is_burstable:
+        # EC2 accepts this only for burstable types. Their default, `unlimited`, is billed on top of the price.
+        arguments["CreditSpecification"] = {"CpuCredits": "standard"}
+    if place.placement_group:
+        arguments["Placement"] = {"GroupName": place.placement_group}
+    arguments |= _market(request)
+    if request.reservation:
+        target = {"CapacityReservationId": request.reservation}
+        arguments["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
+    if request.identity is not None:
+        named_by = "Arn" if request.identity.startswith("arn:") else "Name"
+        arguments["IamInstanceProfile"] = {named_by: request.identity}
+    return arguments
 
 
 def usd_per_hour(nanos: int) -> str:
     """A price as EC2 takes it: decimal dollars, exact."""
     whole, part = divmod(nanos, NANOS_PER_DOLLAR)
     return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
-
-
-def _interface(place: LaunchPlace) -> dict[str, Any]:
-    return {
-        "DeviceIndex": 0,
-        "SubnetId": place.subnet,
-        "Groups": list(place.groups),
-        "AssociatePublicIpAddress": place.public_ip,
-        "DeleteOnTermination": True,
-    }
 
 
 def _disk(request: MachineRequest, place: LaunchPlace) -> dict[str, Any]:
@@ -98,23 +103,15 @@ def _disk(request: MachineRequest, place: LaunchPlace) -> dict[str, Any]:
 
 
 def _tags(request: MachineRequest, company: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The tags on everything that is made for an order. `company` are the tags that the settings demand."""
+    bid = _ON_DEMAND if request.bid is None else str(request.bid)
+    ours = {TOKEN: client_token(request), REQUEST: request_hash(request), BID: bid}
+    tags = tag_list({**company, **request.tags, **ours})
     kinds = ["instance", "volume", "network-interface"]
     if request.bid is not None:
         # EC2 refuses this kind for machines on demand.
         kinds.append("spot-instances-request")
-    tags = tag_list(tags_of_order(request, company))
     return [{"ResourceType": kind, "Tags": tags} for kind in kinds]
-
-
-def _reservation(request: MachineRequest) -> dict[str, Any]:
-    """The reservation that the machines are taken from."""
-    if not request.reservation:
-        return {}
-    return {
-        "CapacityReservationSpecification": {
-            "CapacityReservationTarget": {"CapacityReservationId": request.reservation}
-        }
-    }
 
 
 def _market(request: MachineRequest) -> dict[str, Any]:
@@ -129,12 +126,6 @@ def _market(request: MachineRequest) -> dict[str, Any]:
         "InstanceInterruptionBehavior": "terminate",
     }
     return {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": spot}}
-
-
-def _identity(request: MachineRequest) -> dict[str, Any]:
-    if request.identity is None:
-        return {}
-    return {"IamInstanceProfile": {"Arn" if request.identity.startswith("arn:") else "Name": request.identity}}
 
 
 _UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/{}/hvm/ebs-gp3/ami-id"
@@ -214,15 +205,6 @@ def parameter_for(hardware: Ec2Hardware) -> str:
     return _UBUNTU.format(_DEBIAN_NAMES[hardware.architecture])
 
 
-def is_image(name: str) -> bool:
-    """Whether a name is the id of an image. BadRequest: the name is neither an id nor the name of a parameter."""
-    if name.startswith("ami-"):
-        return True
-    if not name.startswith("/"):
-        raise BadRequest(f"image {name!r} is neither an AMI (ami-...) nor the name of an SSM parameter (/...)")
-    return False
-
-
 CLOUD = "aws"
 
 TOKEN, REQUEST, BID = "spotctl.token", "spotctl.request", "spotctl.bid"
@@ -254,13 +236,6 @@ def request_hash(request: MachineRequest) -> str:
         **({"reservation": request.reservation} if request.reservation else {}),
     }
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def tags_of_order(request: MachineRequest, company: Mapping[str, str]) -> dict[str, str]:
-    """The tags on everything that is made for an order. `company` are the tags that the settings demand."""
-    bid = _ON_DEMAND if request.bid is None else str(request.bid)
-    ours = {TOKEN: client_token(request), REQUEST: request_hash(request), BID: bid}
-    return {**company, **request.tags, **ours}
 
 
 def tags_of_run(request: MachineRequest) -> dict[str, str]:

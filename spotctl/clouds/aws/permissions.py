@@ -145,7 +145,8 @@ def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> d
     that key on the user's behalf."""
     tagged = {"Null": {f"aws:RequestTag/{INSTALLATION_TAG}": "false"}}
     own = {"Null": {f"aws:ResourceTag/{INSTALLATION_TAG}": "false"}}
-    creating = {"StringEquals": {"ec2:CreateAction": [_name(BUY), _name(GROUP), _name(PLACEMENT)]}}
+    creations = [action.partition(":")[2] for action in (BUY, GROUP, PLACEMENT)]
+    creating = {"StringEquals": {"ec2:CreateAction": creations}}
     spot = {"StringEquals": {"iam:AWSServiceName": "spot.amazonaws.com"}}
     passed = {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}}
     statements = [
@@ -208,7 +209,3 @@ def _allow(
 
 def _ec2(kinds: Iterable[str]) -> list[str]:
     return [f"arn:aws:ec2:*:*:{kind}/*" for kind in kinds]
-
-
-def _name(action: str) -> str:
-    return action.partition(":")[2]

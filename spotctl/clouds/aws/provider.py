@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +24,6 @@ from spotctl.clouds.aws.orders import (
     MIN_DISK_GIB,
     REQUEST,
     TOKEN,
-    QuotaPool,
     Row,
     all_tags,
     client_token,
@@ -87,13 +86,14 @@ class AwsProvider(RentingProvider):
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         """See `CloudProvider`. Types of unknown families have no quotas."""
         pools = {pool for name in instance_types if (pool := pool_of(name)) is not None}
-        by_name = sorted(pools, key=lambda pool: pool.name)
-        return tuple(dict.fromkeys(self._quota(region, pool, spot=spot) for pool in by_name for spot in (True, False)))
-
-    def _quota(self, region: str, pool: QuotaPool, *, spot: bool) -> Quota:
-        named = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
-        answer = self._calls.call("service-quotas", region, "GetServiceQuota", **named)
-        return Quota(CLOUD, region, pool.family(spot=spot), int(answer["Quota"]["Value"]), QuotaUnit.VCPUS, spot=spot)
+        quotas: list[Quota] = []
+        for pool in sorted(pools, key=lambda pool: pool.name):
+            for spot in (True, False):
+                named = {"ServiceCode": "ec2", "QuotaCode": pool.code(spot=spot)}
+                answer = self._calls.call("service-quotas", region, "GetServiceQuota", **named)
+                vcpus = int(answer["Quota"]["Value"])
+                quotas.append(Quota(CLOUD, region, pool.family(spot=spot), vcpus, QuotaUnit.VCPUS, spot=spot))
+        return tuple(dict.fromkeys(quotas))
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. One call buys all machines; EC2 recognizes the token of a repeated request."""
@@ -246,12 +246,13 @@ class AwsProvider(RentingProvider):
         row = self._seen.get(machine)
         ended = row is not None and row["State"]["Name"] == "terminated"
         public = self._settings.public_ip and not self._settings.private_ssh
-        if not ended and (row is None or _address(row, public=public) is None):
+        address = "PublicIpAddress" if public else "PrivateIpAddress"
+        if not ended and (row is None or not row.get(address)):
             row = self._look(machine) or row
         if row is None or row["State"]["Name"] == "terminated":
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
-        host = _address(row, public=public)
-        if host is None:
+        host = row.get(address)
+        if not host:
             raise Unanswered(f"{machine}: it has no address yet; try again")
         return RemoteMachine(
             machine,
@@ -259,20 +260,18 @@ class AwsProvider(RentingProvider):
             host,
             _SSH,
             partial(self.console, machine),
-            self._is_gone(machine),
+            partial(self._is_gone, machine),
         )
 
-    def _is_gone(self, machine: str) -> Callable[[], bool]:
-        def gone() -> bool:
-            try:
-                row = self._look(machine)
-            except ProviderError:
-                return False
-            if row is None:
-                return not self._is_new(machine)
-            return bool(row["State"]["Name"] == "terminated")
-
-        return gone
+    def _is_gone(self, machine: str) -> bool:
+        """Whether a machine has ended; False if EC2 does not answer."""
+        try:
+            row = self._look(machine)
+        except ProviderError:
+            return False
+        if row is None:
+            return not self._is_new(machine)
+        return bool(row["State"]["Name"] == "terminated")
 
     def _look(self, machine: str) -> Row | None:
         """EC2's current description of a machine; None: the machine is not listed, because it is gone or brand new."""
@@ -289,11 +288,6 @@ class AwsProvider(RentingProvider):
         if parts is None:
             raise NotFound(f"{machine}: not a machine of AWS", (machine,))
         return parts
-
-
-def _address(row: Row, *, public: bool) -> str | None:
-    """The IP address at which a machine listens for ssh."""
-    return row.get("PublicIpAddress" if public else "PrivateIpAddress") or None
 
 
 def provider(settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup) -> AwsProvider:

@@ -94,6 +94,25 @@ def price_event(region: str, record: ApiRecord) -> PriceEvent:
 @rejecting
 def instance_type(record: ApiRecord) -> InstanceType:
     accelerator, count = _accelerator(record)
+    devices = (device for info, name in _ACCELERATORS for device in record.get(info, {}).get(name, ()))
+    device_sizes = (device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices)
+
+    architectures = record.get("ProcessorInfo", {}).get("SupportedArchitectures", ())
+    usual = (name for name in architectures if name in (X86, ARM))
+    burstable, usage, modes = map(
+        record.get, ("BurstablePerformanceSupported", "SupportedUsageClasses", "SupportedBootModes")
+    )
+    traits = MachineTraits(
+        architecture=next(usual, next(iter(architectures), None)),
+        baseline=None if burstable is None else baseline_of(record["InstanceType"], burstable=burstable),
+        hypervisor="none" if record.get("BareMetal") else record.get("Hypervisor"),
+        boots=modes and " ".join(modes),
+        spot=usage and "spot" in usage,
+        accelerator_gib=next((round(size / 1024, 1) for size in device_sizes if size), None),
+        driver=driver_of(accelerator),
+        local_disk_gb=float(record.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)),
+    )
+
     return InstanceType(
         CLOUD,
         record["InstanceType"],
@@ -102,32 +121,8 @@ def instance_type(record: ApiRecord) -> InstanceType:
         accelerator=accelerator,
         accelerators=count,
         network_gbps=network_gbps(record.get("NetworkInfo", {})),
-        traits=_traits(record, accelerator),
+        traits=traits,
     )
-
-
-def _traits(record: ApiRecord, accelerator: str | None) -> MachineTraits:
-    architectures = record.get("ProcessorInfo", {}).get("SupportedArchitectures", ())
-    usual = (name for name in architectures if name in (X86, ARM))
-    burstable, usage, modes = map(
-        record.get, ("BurstablePerformanceSupported", "SupportedUsageClasses", "SupportedBootModes")
-    )
-    return MachineTraits(
-        architecture=next(usual, next(iter(architectures), None)),
-        baseline=None if burstable is None else baseline_of(record["InstanceType"], burstable=burstable),
-        hypervisor="none" if record.get("BareMetal") else record.get("Hypervisor"),
-        boots=modes and " ".join(modes),
-        spot=usage and "spot" in usage,
-        accelerator_gib=_accelerator_gib(record),
-        driver=driver_of(accelerator),
-        local_disk_gb=float(record.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0)),
-    )
-
-
-def _accelerator_gib(record: ApiRecord) -> float | None:
-    devices = (device for info, name in _ACCELERATORS for device in record.get(info, {}).get(name, ()))
-    sizes = (device.get("MemoryInfo", {}).get("SizeInMiB") for device in devices)
-    return next((round(size / 1024, 1) for size in sizes if size), None)
 
 
 def _accelerator(record: ApiRecord) -> tuple[str | None, int]:
@@ -160,19 +155,14 @@ def on_demand_price(region: str, item: str) -> OnDemandPrice | None:
         return None
     dated = {parse_time(term.get("effectiveDate") or entry["publicationDate"]): term for term in terms}
     as_of = max(dated)
-    usd = _hourly_usd(dated[as_of])
+    rates = [rate for rate in dated[as_of]["priceDimensions"].values() if rate["unit"] == "Hrs"]
+    if len(rates) != 1:
+        raise BadInput(f"{len(rates)} hourly rates instead of one")
+    usd: str = rates[0]["pricePerUnit"]["USD"]
     if float(usd) == 0:  # in the Price List, 0 means "not sold this way": the price is unknown, not free
         return None
     name = attributes["instanceType"]
     return OnDemandPrice(CLOUD, region, name, os_of_product(system), as_of, parse_usd(usd), "aws price list")
-
-
-def _hourly_usd(term: ApiRecord) -> str:
-    rates = [rate for rate in term["priceDimensions"].values() if rate["unit"] == "Hrs"]
-    if len(rates) != 1:
-        raise BadInput(f"{len(rates)} hourly rates instead of one")
-    usd: str = rates[0]["pricePerUnit"]["USD"]
-    return usd
 
 
 @rejecting

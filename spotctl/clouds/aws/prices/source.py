@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from pricing_data.errors import CloudError
+from pricing_data.errors import CloudError, NoAnswer, UnknownResource
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
 from pricing_data.market import Market
 from pricing_data.series import WatchRecord
@@ -22,11 +23,13 @@ from spotctl.clouds.aws.prices.records import (
     enabled_region,
     instance_type,
     interruptions_of,
+    listed_price,
     on_demand_price,
     placement_score,
     price_event,
     zone_name,
 )
+from spotctl.clouds.errors import on_one_line
 
 if TYPE_CHECKING:
     from spotctl.clouds.aws.session import AwsSession
@@ -46,6 +49,10 @@ _MAX_FILTER_VALUES = 200
 _MAX_SINGLE_QUERIES = 20
 _SPOT_PRICES = "spot prices"
 PUBLIC_PRICES = "public price list"
+_PRICE_LIST = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
+_PRICES_AT_A_TIME = 2000
+_PREAMBLE = 20
+_CURE = "fetch again later, or set aws_price_list_url in spotctl's settings"
 _WILDCARDS = re.compile(r"[*?\[]")
 _ONE_OF = re.compile(r"\[!?.[^]]*\]")
 
@@ -86,9 +93,14 @@ class AwsSource:
             home = self._session.sign_in()
             regions = request.regions or self._enabled_regions(home)
         except CloudError as error:
-            # Spot prices are then estimated by the savings in the Advisor's file.
+            # Spot prices are then estimated by the savings in the Advisor's file. A price list that needs no account
+            # has several hundred megabytes, so only those of named regions are read.
             estimates = replace(advisor, spot_prices=True)
-            return [estimates, *self._public_tasks(request), FetchTask.failed(CLOUD, "account", error)]
+            public = [
+                FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request), optional=True)
+                for region in request.regions
+            ]
+            return [estimates, *public, FetchTask.failed(CLOUD, "account", error)]
         return [advisor, *(task for region in regions for task in self._tasks_of(region, request))]
 
     def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[FetchTask]:
@@ -102,15 +114,32 @@ class AwsSource:
         for what, pull in pulls.items():
             yield FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
 
-    def _public_tasks(self, request: FetchRequest) -> Iterator[FetchTask]:
-        """The price lists that need no account. Each has several hundred megabytes, so only named regions are read."""
-        for region in request.regions:
-            yield FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request), optional=True)
-
     def _public_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
-        from spotctl.clouds.aws.prices.bulk import public_prices
+        """On-demand prices of AWS's public price list, a few thousand at a time: one CSV of several hundred megabytes
+        for each region, read line by line."""
+        import httpx
 
-        yield from public_prices(self._settings, region, request)
+        url = self._settings.price_list_url.rstrip("/") + _PRICE_LIST.format(region=region)
+        seconds = self._settings.timeout_seconds
+        rejects = Rejects(f"aws/{region}: public price list")
+        try:
+            with httpx.stream("GET", url, timeout=seconds, follow_redirects=True) as answer:
+                if answer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND):
+                    raise UnknownResource(f"aws/{region}: {url} does not exist", "check the region's name")
+                answer.raise_for_status()
+                rows = _price_list_rows(answer.iter_lines(), url)
+                prices = rejects.good(partial(listed_price, region), rows, lambda row: row.get("SKU"))
+                step = []
+                for price in prices:
+                    if request.wants_type(price.instance_type):
+                        step.append(price)
+                    if len(step) >= _PRICES_AT_A_TIME:
+                        yield FetchedRows(on_demand=tuple(step))
+                        step = []
+                yield FetchedRows(on_demand=tuple(step))
+        except (httpx.HTTPError, httpx.InvalidURL, csv.Error) as error:
+            raise NoAnswer(f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE) from error
+        rejects.report()
 
     def _enabled_regions(self, home: str | None) -> tuple[str, ...]:
         with self._session.client("ec2", home) as ec2:
@@ -191,6 +220,18 @@ class AwsSource:
         rejects = Rejects("aws/-: interruption buckets")
         yield FetchedRows(interruptions=interruptions_of(advisor_file(self._settings), request, rejects))
         rejects.report()
+
+
+def _price_list_rows(lines: Iterator[str], url: str) -> Iterator[dict[str, str]]:
+    """The rows of the public price list, after a few lines about the list itself."""
+    for number, line in enumerate(lines):
+        names = next(csv.reader([line]), [])
+        if names[:1] == ["SKU"]:
+            yield from csv.DictReader(lines, fieldnames=names)
+            return
+        if number > _PREAMBLE:
+            break
+    raise NoAnswer(f"{url} has another format: no line begins with SKU", _CURE)
 
 
 def slices(start: int, end: int) -> Iterator[Span]:
