@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pricing_data.catalog import AMD, ARM, InstanceType, completed
+from pricing_data.catalog import AMD, ARM, completed
 from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation, refused
 from spotctl.clouds.azure.cloud import AzureMachineSettings
-from spotctl.clouds.azure.groups import RoleAssignments, RunGroups, delete_machine
+from spotctl.clouds.azure.groups import RunGroups, delete_machine
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
 from spotctl.clouds.azure.machine_types import obstacle
 from spotctl.clouds.azure.orders import (
@@ -68,7 +68,7 @@ class AzureBuyer:
     ) -> None:
         self._calls, self._inventory, self._groups = calls, inventory, groups
         self._settings, self._agents, self._waits = settings, agents, waits
-        self._role = RoleAssignments(calls)
+
         self._sizes: dict[str, dict[str, AzureSize]] = {}
         self._networks: set[tuple[str, str]] = set()
 
@@ -84,7 +84,7 @@ class AzureBuyer:
                 request = replace(request, count=available(self._calls, request))
                 order = replace(order, count=request.count)
             self._groups.ensure(request, group)
-            self._role.assign(group, identity)
+            self._groups.assign_role(group, identity)
             body = self._deployment(request, order, group, image)
             self._calls.send(Operation.DEPLOY, group, deployment_name(request.token), body)
         else:
@@ -244,7 +244,10 @@ def available(calls: AzureCalls, request: MachineRequest) -> int:
         raise NotFound(
             f"{request.market}: Azure has no capacity reservation group {request.reservation}; {_CORRECT}"
         ) from error
-    quantity, used = _use(shown)
+    state = (shown["properties"].get("instanceView") or {}).get("utilizationInfo") or {}
+    quantity = int(state.get("currentCapacity", shown["sku"]["capacity"]))
+    elsewhere = sum((state.get("usedReservedCountBySubscription") or {}).values())
+    used = len(state.get("virtualMachinesAllocated") or ()) + int(elsewhere)
     if used >= quantity:
         raise NoCapacity(f"{request.market}: all {quantity} machines of reservation {name} are in use")
     return min(request.count, quantity - used)
@@ -269,15 +272,6 @@ def _place(zone: str) -> str:
     return "without a zone" if zone == NO_ZONE else f"in zone {zone}"
 
 
-def _use(member: Body) -> tuple[int, int]:
-    """The machines that a reservation holds, and those of them that are in use."""
-    view = member["properties"].get("instanceView") or {}
-    state = view.get("utilizationInfo") or {}
-    quantity = state.get("currentCapacity", member["sku"]["capacity"])
-    elsewhere = sum((state.get("usedReservedCountBySubscription") or {}).values())
-    return int(quantity), len(state.get("virtualMachinesAllocated") or ()) + int(elsewhere)
-
-
 # Published by Canonical; `ubuntu-hpc` is Microsoft's, with the drivers of NVIDIA and CUDA, or of AMD and ROCm. All are
 # Ubuntu 24.04, because spotctl needs Python 3.11.
 _X64, _ARM64, _NVIDIA, _AMD = (
@@ -300,32 +294,20 @@ class AzureSize:
     barred: frozenset[str] = frozenset()
     family: str = ""
 
-    @property
-    def machine(self) -> InstanceType:
-        """The size as the catalog describes it."""
-        return next(completed([machine_of(self.name, self.capabilities)]))
-
 
 def sizes_from(skus: Iterable[Any]) -> dict[str, AzureSize]:
     """The sizes of a region by their names in small letters: Azure does not distinguish them by case."""
-    machines = (sku for sku in skus if sku.resource_type == "virtualMachines" and sku.name)
-    return {sku.name.lower(): _size(sku) for sku in machines}
-
-
-def _size(sku: Any) -> AzureSize:  # noqa: ANN401  # a model of the SDK, which only `pricing_data` imports
-    capabilities = {capability.name: capability.value for capability in sku.capabilities or ()}
-    barred: set[str] = set()
-    for restriction in sku.restrictions or ():
-        if restriction.reason_code == _NOT_FOR_ACCOUNT:
-            zones = (restriction.restriction_info.zones if restriction.restriction_info else None) or ()
-            barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
-    return AzureSize(
-        sku.name,
-        capabilities,
-        capabilities.get("LowPriorityCapable", "True") == "True",
-        frozenset(barred),
-        sku.family or "",
-    )
+    sizes: dict[str, AzureSize] = {}
+    for sku in (sku for sku in skus if sku.resource_type == "virtualMachines" and sku.name):
+        capabilities = {capability.name: capability.value for capability in sku.capabilities or ()}
+        barred: set[str] = set()
+        for restriction in sku.restrictions or ():
+            if restriction.reason_code == _NOT_FOR_ACCOUNT:
+                zones = (restriction.restriction_info.zones if restriction.restriction_info else None) or ()
+                barred |= {*zones} if restriction.type == "Zone" else {NO_ZONE}
+        spot = capabilities.get("LowPriorityCapable", "True") == "True"
+        sizes[sku.name.lower()] = AzureSize(sku.name, capabilities, spot, frozenset(barred), sku.family or "")
+    return sizes
 
 
 def require(sizes: dict[str, AzureSize], market: Market, *, spot: bool) -> AzureSize:
@@ -350,22 +332,19 @@ def families_of(names: Iterable[str], sizes: Mapping[str, AzureSize]) -> dict[st
     return families
 
 
-def _usual_image(machine: InstanceType) -> str:
-    if machine.accelerators:
-        return _AMD if machine.traits.driver == AMD else _NVIDIA
-    return _ARM64 if machine.traits.architecture == ARM else _X64
-
-
 def image_reference(size: AzureSize, image: str | None) -> dict[str, str]:
     """The image for a size: the requested one, or else Ubuntu. BadRequest: no image that spotctl knows runs on it."""
     if image is None:
-        machine = size.machine
+        machine = next(completed([machine_of(size.name, size.capabilities)]))
         if problem := obstacle(machine):
             raise BadRequest(f"{size.name}: {problem}; name an image that does (image: {{azure: ...}})")
-    chosen = image or _usual_image(machine)
-    if chosen.startswith("/"):
-        return {"id": chosen}
-    parts = chosen.split(":")
+        if machine.accelerators:
+            image = _AMD if machine.traits.driver == AMD else _NVIDIA
+        else:
+            image = _ARM64 if machine.traits.architecture == ARM else _X64
+    if image.startswith("/"):
+        return {"id": image}
+    parts = image.split(":")
     if len(parts) != 4 or not all(parts):
-        raise BadRequest(f"image {chosen!r} is neither publisher:offer:sku:version nor a resource id")
+        raise BadRequest(f"image {image!r} is neither publisher:offer:sku:version nor a resource id")
     return dict(zip(("publisher", "offer", "sku", "version"), parts, strict=True))

@@ -146,9 +146,8 @@ class Operation(ArmCall):
     READ_LOG = "monitor.activity_logs.list", ("Microsoft.Insights/eventtypes/values/read",)
 
 
-def permissions() -> tuple[str, ...]:
-    """All permissions that spotctl needs to rent machines, sorted."""
-    return tuple(sorted({permission for operation in Operation for permission in operation.permissions}))
+PERMISSIONS: Final = tuple(sorted({permission for operation in Operation for permission in operation.permissions}))
+"""Needed to rent machines."""
 
 
 class AzureCalls:
@@ -227,7 +226,7 @@ DOCTOR: Final = ("Microsoft.Authorization/permissions/read", "Microsoft.Resource
 MACHINE_ROLE: Final = "spotctl-machine"
 """The name of the machines' role."""
 
-ALL: Final = tuple(sorted({*permissions(), *PRICES, *DOCTOR}))
+ALL: Final = tuple(sorted({*PERMISSIONS, *PRICES, *DOCTOR}))
 """Needed by the launcher."""
 
 
@@ -235,22 +234,17 @@ TRIAL: Final = tuple(sorted(permission for call in TrialOperation for permission
 """Needed by `spotctl try --full`, besides what the launcher needs."""
 
 
-def trial_role(subscription: str) -> dict[str, Any]:
-    """The role that `spotctl try --full` needs besides the launcher's."""
-    return _role("spotctl-try", "Lets spotctl try check orders and simulate evictions.", TRIAL, subscription)
+_POLICIES: Final = {
+    "azure": ("spotctl", "The least that spotctl needs to rent machines.", ALL),
+    "azure-machines": (MACHINE_ROLE, "Lets spotctl's machines delete themselves.", MACHINE_PERMISSIONS),
+    "azure-try": ("spotctl-try", "Lets spotctl try check orders and simulate evictions.", TRIAL),
+}
 
 
-def launcher_role(subscription: str) -> dict[str, Any]:
-    """The role of a user or service principal that launches, as `az role definition create` reads it."""
-    return _role("spotctl", "The least that spotctl needs to rent machines.", ALL, subscription)
-
-
-def machine_role(subscription: str) -> dict[str, Any]:
-    """The role of the managed identity of the machines, which delete themselves with it."""
-    return _role(MACHINE_ROLE, "Lets spotctl's machines delete themselves.", MACHINE_PERMISSIONS, subscription)
-
-
-def _role(name: str, description: str, actions: tuple[str, ...], subscription: str) -> dict[str, Any]:
+def role(policy: str, subscription: str) -> dict[str, Any]:
+    """A role, as `az role definition create` reads it: of a user or service principal that launches, of the managed
+    identity with which machines delete themselves, or what `spotctl try --full` needs besides the launcher's."""
+    name, description, actions = _POLICIES[policy]
     return {
         "Name": name,
         "IsCustom": True,

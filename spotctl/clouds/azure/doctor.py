@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,7 @@ from spotctl.clouds.azure.calls import (
     REGISTER,
     AzureCalls,
     Operation,
-    launcher_role,
-    machine_role,
-    trial_role,
+    role,
 )
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
@@ -51,13 +50,6 @@ def findings(settings: Settings) -> Iterator[Finding]:
             retries=1,
         )
     )
-    yield from _permissions(session)
-    yield _registration(session)
-    yield from _quotas(session, settings)
-    yield _identity(session, settings.table("azure", AzureMachineSettings).identity)
-
-
-def _permissions(session: AzureSession) -> Iterator[Finding]:
     call = ApiCall("Azure permissions", "Microsoft.Authorization/permissions/read")
     # The SDK of roles lists the permissions for a resource group only, and there may be none yet.
     own = f"{session.subscription_id}/providers/Microsoft.Authorization/permissions"
@@ -68,15 +60,17 @@ def _permissions(session: AzureSession) -> Iterator[Finding]:
     missing = [action for action in ALL if not any(_grants(grant, action) for grant in grants)]
     yield permissions("azure", missing, len(ALL))
 
-
-def _registration(session: AzureSession) -> Finding:
-    """Checks that the subscription may use what machines consist of."""
+    # The subscription must be registered for what machines consist of.
     call = ApiCall("Azure resource providers", "Microsoft.Resources/subscriptions/providers/read")
     states = {name: session.carry_out(call, "resources.providers.get", name).body for name in NAMESPACES}
-    missing = [name for name, answer in states.items() if answer.get("registrationState") != "Registered"]
+    missing = [name for name, state in states.items() if state.get("registrationState") != "Registered"]
     if missing:
-        return Finding("azure", "providers", Level.FAILS, f"not registered: {', '.join(missing)}", REGISTER)
-    return Finding("azure", "providers", Level.GOOD, "registered")
+        yield Finding("azure", "providers", Level.FAILS, f"not registered: {', '.join(missing)}", REGISTER)
+    else:
+        yield Finding("azure", "providers", Level.GOOD, "registered")
+
+    yield from _quotas(session, settings)
+    yield _identity(session, settings.table("azure", AzureMachineSettings).identity)
 
 
 def _grants(grant: dict[str, Any], action: str) -> bool:
@@ -120,16 +114,9 @@ def _identity(session: AzureSession, identity: str | None) -> Finding:
     return Finding("azure", "identity", Level.GOOD, name)
 
 
-def _of_subscription(role: Callable[[str], dict[str, Any]]) -> Callable[[Settings], dict[str, Any]]:
-    def policy(settings: Settings) -> dict[str, Any]:
-        return role(settings.text("azure_subscription") or os.environ.get("AZURE_SUBSCRIPTION_ID", ""))
-
-    return policy
+def _role(policy: str, settings: Settings) -> dict[str, Any]:
+    return role(policy, settings.text("azure_subscription") or os.environ.get("AZURE_SUBSCRIPTION_ID", ""))
 
 
-POLICIES = {
-    "azure": _of_subscription(launcher_role),
-    "azure-machines": _of_subscription(machine_role),
-    "azure-try": _of_subscription(trial_role),
-}
+POLICIES = {policy: partial(_role, policy) for policy in ("azure", "azure-machines", "azure-try")}
 """The roles of the launcher, of the managed identity of the machines, and what `spotctl try --full` needs besides."""

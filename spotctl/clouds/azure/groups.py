@@ -21,11 +21,17 @@ from spotctl.home.errors import BadRequest
 _DELETING: Final = "Deleting"
 
 
+_NAMES: Final = uuid.UUID("0f0c5b0e-7a86-4b7c-9c0e-5d1f6a3b2c11")
+"""The namespace of the names of assignments, so that an assignment can be repeated."""
+
+
 class RunGroups:
     """The groups of one subscription. `company` are the tags that the settings demand."""
 
     def __init__(self, calls: AzureCalls, company: Mapping[str, str]) -> None:
         self._calls, self._company = calls, company
+        self._role = ""
+        self._assigned: set[tuple[str, str]] = set()
 
     def listed(self, tags: Mapping[str, str]) -> Iterator[Body]:
         """The resource groups made by spotctl whose machines may have these tags."""
@@ -47,25 +53,7 @@ class RunGroups:
         if not _is_ours(existing, group_tags(request.tags)):
             raise BadRequest(f"resource group {group} exists and was not made for this run; delete or rename it")
 
-
-def _is_ours(group: Body, tags: Mapping[str, str]) -> bool:
-    has: Mapping[str, str] = group.get("tags") or {}
-    return has.get(GROUP_TAG) == GROUP_MARK and tags.items() <= has.items()
-
-
-_NAMES: Final = uuid.UUID("0f0c5b0e-7a86-4b7c-9c0e-5d1f6a3b2c11")
-"""The namespace of the names of assignments, so that an assignment can be repeated."""
-
-
-class RoleAssignments:
-    """Assigns the role once for each group and identity of this process."""
-
-    def __init__(self, calls: AzureCalls) -> None:
-        self._calls = calls
-        self._definition = ""
-        self._assigned: set[tuple[str, str]] = set()
-
-    def assign(self, group: str, identity: str) -> None:
+    def assign_role(self, group: str, identity: str) -> None:
         """Lets machines with this identity delete machines of a group. BadRequest: the role does not exist.
 
         Of an identity that does not exist, the order of the machines says so.
@@ -75,9 +63,18 @@ class RoleAssignments:
         known = self._calls.find(Operation.GET_IDENTITY, identity)
         if known is None:
             return
+        if not self._role:
+            subscription = self._calls.session.subscription_id
+            roles = self._calls.listed(Operation.LIST_ROLES, subscription, filter=f"roleName eq '{MACHINE_ROLE}'")
+            if not roles:
+                raise BadRequest(
+                    f"the subscription has no role {MACHINE_ROLE}, which machines need to delete themselves: create it"
+                    " from what spotctl doctor --policy azure-machines prints (az role definition create)"
+                )
+            self._role = str(roles[0]["id"])
         principal = str(known["properties"]["principalId"])
         assignment = {
-            "role_definition_id": self._definition_id(),
+            "role_definition_id": self._role,
             "principal_id": principal,
             "principal_type": "ServicePrincipal",
         }
@@ -85,17 +82,10 @@ class RoleAssignments:
         self._calls.send(Operation.ASSIGN_ROLE, self._calls.group_id(group), name, assignment)
         self._assigned.add((group, identity))
 
-    def _definition_id(self) -> str:
-        if not self._definition:
-            subscription = self._calls.session.subscription_id
-            known = self._calls.listed(Operation.LIST_ROLES, subscription, filter=f"roleName eq '{MACHINE_ROLE}'")
-            if not known:
-                raise BadRequest(
-                    f"the subscription has no role {MACHINE_ROLE}, which machines need to delete themselves: create it"
-                    " from what spotctl doctor --policy azure-machines prints (az role definition create)"
-                )
-            self._definition = str(known[0]["id"])
-        return self._definition
+
+def _is_ours(group: Body, tags: Mapping[str, str]) -> bool:
+    has: Mapping[str, str] = group.get("tags") or {}
+    return has.get(GROUP_TAG) == GROUP_MARK and tags.items() <= has.items()
 
 
 GROUP_KIND: Final = "resource group"

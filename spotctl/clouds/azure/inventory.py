@@ -18,7 +18,7 @@ from pricing_data.units import SECOND, format_time, parse_time
 from spotctl.clouds.azure.calls import AzureCalls, Body, Operation
 from spotctl.clouds.azure.orders import AzureOrder, MachineId
 from spotctl.clouds.azure.session import cause_of
-from spotctl.clouds.provider import EndReason, Machine, MachineState
+from spotctl.clouds.provider import EndReason, Machine, MachineEnd, MachineState
 from spotctl.home.wall_clock import wall_us
 
 _SUCCEEDED, _FAILED = "Succeeded", "Failed"
@@ -64,7 +64,7 @@ class Inventory:
         self._started: dict[MachineId, int] = {}
         self._seen_alive: set[MachineId] = set()
         self._returned: dict[MachineId, int] = {}
-        self._ends: dict[MachineId, LoggedEnd] = {}
+        self._ends: dict[MachineId, MachineEnd] = {}
         self._names_in_log: dict[str, frozenset[str]] = {}
         self._log_read: dict[str, float] = {}
 
@@ -142,11 +142,23 @@ class Inventory:
         return machine in self._ends
 
     def address(self, vm: Body) -> MachineAddresses | None:
-        """The addresses of a machine; None: it has none yet."""
+        """The addresses of a machine's interface, which Azure makes with the machine; None: it has none yet."""
         id_ = vm["id"].lower()
-        if id_ not in self._addresses and (known := self._read_addresses(vm)):
-            self._addresses[id_] = known
-        return self._addresses.get(id_)
+        if id_ in self._addresses:
+            return self._addresses[id_]
+        interfaces = vm["properties"].get("networkProfile", {}).get("networkInterfaces") or ()
+        interface = self._calls.find(Operation.GET_INTERFACE, interfaces[0]["id"]) if interfaces else None
+        if interface is None:
+            return None
+        first = interface["properties"]["ipConfigurations"][0]["properties"]
+        if not first.get("privateIPAddress"):
+            return None
+        outside = first.get("publicIPAddress")
+        public = self._calls.find(Operation.GET_ADDRESS, outside["id"]) if outside else None
+        self._addresses[id_] = MachineAddresses(
+            first["privateIPAddress"], "" if public is None else public["properties"].get("ipAddress", "")
+        )
+        return self._addresses[id_]
 
     def _alive(self, group: str, vms: list[Body]) -> Iterator[Machine]:
         for vm in vms:
@@ -167,21 +179,6 @@ class Inventory:
                 address="" if address is None else address.private,
             )
 
-    def _read_addresses(self, vm: Body) -> MachineAddresses | None:
-        """The addresses of a machine's interface, which Azure makes with the machine."""
-        interfaces = vm["properties"].get("networkProfile", {}).get("networkInterfaces") or ()
-        interface = self._calls.find(Operation.GET_INTERFACE, interfaces[0]["id"]) if interfaces else None
-        if interface is None:
-            return None
-        first = interface["properties"]["ipConfigurations"][0]["properties"]
-        if not first.get("privateIPAddress"):
-            return None
-        outside = first.get("publicIPAddress")
-        public = self._calls.find(Operation.GET_ADDRESS, outside["id"]) if outside else None
-        return MachineAddresses(
-            first["privateIPAddress"], "" if public is None else public["properties"].get("ipAddress", "")
-        )
-
     # -- machines that do not exist any more --------------------------------------------------------------------------
 
     def _confirmed(self, missing: list[_UnlistedMachine], alive: dict[str, Body]) -> Iterator[_UnlistedMachine]:
@@ -199,7 +196,7 @@ class Inventory:
         self._learn_ends(group, [machine for machine in gone if machine.id not in self._ends])
         for machine in gone:
             started = self._started.setdefault(machine.id, machine.began)
-            end = self._ends.get(machine.id, LoggedEnd(0, None))
+            end = self._ends.get(machine.id, MachineEnd(None, None))
             yield Machine(
                 id=str(machine.id),
                 market=machine.order.market,
@@ -207,7 +204,7 @@ class Inventory:
                 state=MachineState.GONE,
                 started=started,
                 tags=dict(machine.order.tags),
-                ended=max(end.at, started) if end.at else None,
+                ended=None if end.at is None else max(end.at, started),
                 end_reason=end.reason,
             )
 
@@ -215,7 +212,7 @@ class Inventory:
         """Fills in the ends of machines from this process's own deletions, or else the log, or else by inference."""
         for machine in unknown:
             if machine.id in self._returned:
-                self._ends[machine.id] = LoggedEnd(self._returned[machine.id], EndReason.RETURNED)
+                self._ends[machine.id] = MachineEnd(self._returned[machine.id], EndReason.RETURNED)
         unknown = [machine for machine in unknown if machine.id not in self._ends]
         if not unknown:
             return
@@ -224,11 +221,11 @@ class Inventory:
             end = logged.get(machine.id.name.lower())
             if end is None and machine.order.bid is not None and machine.id in self._seen_alive:
                 # The machine was here a moment ago, and nothing of ours ended it: an eviction. The log is minutes late.
-                end = LoggedEnd(wall_us(), EndReason.EVICTED)
+                end = MachineEnd(wall_us(), EndReason.EVICTED)
             if end is not None:
                 self._ends[machine.id] = end
 
-    def _read_log(self, group: str, unknown: list[_UnlistedMachine]) -> Mapping[str, LoggedEnd]:
+    def _read_log(self, group: str, unknown: list[_UnlistedMachine]) -> Mapping[str, MachineEnd]:
         now = time.monotonic()
         urgent = any(machine.id in self._seen_alive for machine in unknown)
         if not urgent and now - self._log_read.get(group, -_LOG_PAUSE_SECONDS) < _LOG_PAUSE_SECONDS:
@@ -274,21 +271,13 @@ _EVICTION: Final = "microsoft.compute/virtualmachines/evictspotvm/action"
 _FAILURE: Final = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedEnd:
-    """An end; the reason is None until Azure has logged it."""
-
-    at: int
-    reason: EndReason | None
-
-
-def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) -> dict[str, LoggedEnd]:
+def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) -> dict[str, MachineEnd]:
     """The ends in the log, by the names of the machines in lower case.
 
     A machine ends when its eviction or deletion begins: from then on Azure does not bill the machine. A deletion that
     a machine itself asked for, with one of these identities, is the end of its lease.
     """
-    logged: dict[str, LoggedEnd] = {}
+    logged: dict[str, MachineEnd] = {}
     for at, event in sorted(
         ((parse_time(event["eventTimestamp"]), event) for event in events), key=lambda pair: pair[0]
     ):
@@ -301,7 +290,7 @@ def ends(events: Iterable[Mapping[str, Any]], own_identities: frozenset[str]) ->
         else:
             by_machine = str(event.get("caller", "")).lower() in own_identities
             reason = EndReason.LEASE_ENDED if by_machine else EndReason.RETURNED
-        logged.setdefault(name, LoggedEnd(at, reason))
+        logged.setdefault(name, MachineEnd(at, reason))
     return logged
 
 

@@ -37,7 +37,12 @@ class AzureNotices:
         status, body, _ = ask(self._host, self._path, {"Metadata": "true"}, seconds=130)
         if status != 200:
             raise OSError(f"scheduledevents: status {status}")
-        return [self._notice(event) for event in json_object(body)["Events"] if self._is_ours(event)]
+        notices = []
+        for event in json_object(body)["Events"]:
+            names = [str(name).lstrip("_") for name in event.get("Resources", ())]
+            if event.get("EventType") in (*_EVICTIONS, *_HINTS) and self._name in names:
+                notices.append(self._notice(event))
+        return notices
 
     def payload_ended(self) -> None:
         events = [event for event in self._evictions if event not in self._acknowledged]
@@ -47,10 +52,6 @@ class AzureNotices:
             self._acknowledged.update(events)
 
     _path = "/metadata/scheduledevents?api-version=2020-07-01"
-
-    def _is_ours(self, event: dict[str, Any]) -> bool:
-        names = [str(name).lstrip("_") for name in event.get("Resources", ())]
-        return event.get("EventType") in (*_EVICTIONS, *_HINTS) and self._name in names
 
     def _notice(self, event: dict[str, Any]) -> MachineNotice:
         name, kind = str(event["EventId"]), "evict" if event["EventType"] in _EVICTIONS else "hint"

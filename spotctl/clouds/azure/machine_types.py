@@ -46,14 +46,10 @@ def traits_of(name: str) -> MachineTraits:
         "V2" if is_arm else _boots(match),
         False if _WITHOUT_SPOT.fullmatch(name.lower()) else None,
         GPU_MEMORY_GIB.get(accelerator or ""),
-        driver_of_size(accelerator),
+        # Azure sells A10s only as virtual GPUs.
+        NVIDIA_VGPU if accelerator in ("A10", "A10-slice") else driver_of(accelerator),
         retires=next((retires for sizes, retires in _retirements() if sizes.fullmatch(name.lower())), None),
     )
-
-
-def driver_of_size(accelerator: str | None) -> str | None:
-    """The family of drivers of a size's accelerator: Azure sells A10s only as virtual GPUs."""
-    return NVIDIA_VGPU if accelerator in ("A10", "A10-slice") else driver_of(accelerator)
 
 
 def obstacle(machine: InstanceType) -> str:

@@ -141,6 +141,15 @@ def _machine(
     reserved = models.CapacityReservationProfile(
         capacity_reservation_group=models.SubResource(id=request.reservation),
     )
+    key = models.SshPublicKey(path=f"/home/{ADMIN}/.ssh/authorized_keys", key_data=plan.admin_key)
+    system = models.OSProfile(
+        computer_name=machine_name(request.token, index),
+        admin_username=ADMIN,
+        custom_data=base64.b64encode(plan.start_up).decode(),
+        linux_configuration=models.LinuxConfiguration(
+            disable_password_authentication=True, ssh=models.SshConfiguration(public_keys=[key])
+        ),
+    )
     properties = models.VirtualMachineProperties(
         hardware_profile=models.HardwareProfile(vm_size=market.instance_type),
         proximity_placement_group=models.SubResource(id=close) if request.close else None,
@@ -148,7 +157,7 @@ def _machine(
         storage_profile=models.StorageProfile(
             image_reference=models.ImageReference(**plan.image), os_disk=_disk(request, plan, settings, index)
         ),
-        os_profile=_system(request, plan, index),
+        os_profile=system,
         network_profile=_connection(request, plan, settings, index),
         diagnostics_profile=models.DiagnosticsProfile(boot_diagnostics=models.BootDiagnostics(enabled=True)),
         **_purchase(request.bid),
@@ -180,6 +189,7 @@ def _purchase(bid: int | None) -> dict[str, Any]:
 
 def _disk(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings, index: int) -> models.OSDisk:
     keys = settings.disk_encryption_set
+    usual = USUAL_DISK_GIB if plan.image.get("offer") == _OFFER_WITH_DRIVERS else None
     return models.OSDisk(
         name=f"{machine_name(request.token, index)}-disk",
         create_option="FromImage",
@@ -188,24 +198,8 @@ def _disk(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineS
             storage_account_type=settings.disk_type,
             disk_encryption_set=models.DiskEncryptionSetParameters(id=keys) if keys else None,
         ),
-        disk_size_gb=disk_gib_of(plan.image, request.disk_gib),
-    )
-
-
-def disk_gib_of(image: Mapping[str, str], wanted: int | None) -> int | None:
-    """The size of a machine's disk; None leaves it to the image."""
-    return USUAL_DISK_GIB if wanted is None and image.get("offer") == _OFFER_WITH_DRIVERS else wanted
-
-
-def _system(request: MachineRequest, plan: DeploymentPlan, index: int) -> models.OSProfile:
-    key = models.SshPublicKey(path=f"/home/{ADMIN}/.ssh/authorized_keys", key_data=plan.admin_key)
-    return models.OSProfile(
-        computer_name=machine_name(request.token, index),
-        admin_username=ADMIN,
-        custom_data=base64.b64encode(plan.start_up).decode(),
-        linux_configuration=models.LinuxConfiguration(
-            disable_password_authentication=True, ssh=models.SshConfiguration(public_keys=[key])
-        ),
+        # None leaves the size to the image.
+        disk_size_gb=usual if request.disk_gib is None else request.disk_gib,
     )
 
 

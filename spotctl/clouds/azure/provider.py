@@ -8,7 +8,7 @@ finds its machines even when they are gone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
@@ -145,18 +145,16 @@ class AzureProvider(RentingProvider):
         return tuple(resource for resource in resources if tags.items() <= resource.tags.items())
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
+        changed: list[str] = []
         with translated():
-            return tuple(
-                name for group in self._groups.listed(tags) for name in self._admit_in(group["name"], ssh_from)
-            )
-
-    def _admit_in(self, group: str, ssh_from: Sequence[str]) -> Iterator[str]:
-        items = self._calls.listed(Operation.LIST_RESOURCES, group)
-        for item in (item for item in items if item["type"].lower() == RULES.lower()):
-            rules = self._calls.send(Operation.GET_RULES, item["id"]).body
-            kept = {key: rules[key] for key in ("location", "tags") if key in rules}
-            self._calls.send(Operation.PUT_RULES, item["id"], {**kept, "properties": ssh_rules(ssh_from)})
-            yield f"security group {group}/{item['name']}"
+            for group in self._groups.listed(tags):
+                items = self._calls.listed(Operation.LIST_RESOURCES, group["name"])
+                for item in (item for item in items if item["type"].lower() == RULES.lower()):
+                    rules = self._calls.send(Operation.GET_RULES, item["id"]).body
+                    kept = {key: rules[key] for key in ("location", "tags") if key in rules}
+                    self._calls.send(Operation.PUT_RULES, item["id"], {**kept, "properties": ssh_rules(ssh_from)})
+                    changed.append(f"security group {group['name']}/{item['name']}")
+        return tuple(changed)
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
@@ -201,11 +199,8 @@ class AzureProvider(RentingProvider):
         id_ = MachineId.parse(machine)
         if id_ is None or self._inventory.known_gone(id_):
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
-        if id_ not in self._known:
-            self._known[id_] = self._look_up(id_)
-        return self._known[id_]
-
-    def _look_up(self, id_: MachineId) -> RemoteMachine:
+        if id_ in self._known:
+            return self._known[id_]
         with translated():
             vm = self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
             address = None if vm is None else self._inventory.address(vm)
@@ -215,7 +210,7 @@ class AzureProvider(RentingProvider):
         host = address and (address.public if public else address.private)
         if not host:
             raise Unanswered(f"{id_}: it has no address yet; try again")
-        return RemoteMachine(
+        self._known[id_] = RemoteMachine(
             id=str(id_),
             index=index_of(vm["tags"]),
             host=host,
@@ -223,6 +218,7 @@ class AzureProvider(RentingProvider):
             console=partial(self._console, id_),
             gone=partial(self._is_gone, id_),
         )
+        return self._known[id_]
 
     def _console(self, id_: MachineId) -> str:
         with translated(str(id_)):

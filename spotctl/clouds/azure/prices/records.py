@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, NamedTuple
+from typing import Any
 
 from pricing_data.availability import Interruption
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice
@@ -70,19 +70,24 @@ def read_type(sku: ApiRecord) -> InstanceType | None:
     """The instance type that a compute SKU describes; `None` for other SKUs (disks, hosts, snapshots)."""
     if text(sku, "resourceType").lower() != "virtualmachines":
         return None
-    return machine_of(spelled(text(sku, "name")), _capabilities(sku))
+    name = spelled(text(sku, "name"))
+    pairs = (pair for pair in listed(sku, "capabilities") if isinstance(pair, Mapping))
+    return machine_of(name, {pair["name"]: pair.get("value") for pair in pairs if isinstance(pair.get("name"), str)})
 
 
 def machine_of(name: str, capabilities: ApiRecord) -> InstanceType:
     """The instance type of a size with these capabilities."""
     gpus = _amount(capabilities, "GPUs") if "GPUs" in capabilities else Decimal(0)
+    accelerator = accelerator_of(name) if gpus else None
+    if accelerator is not None and gpus < 1:
+        accelerator = f"{accelerator.removesuffix('-slice')}-slice"
     return InstanceType(
         cloud="azure",
         name=name,
         # A size with constrained cores is made from more vCPUs than the machine can use.
         vcpus=int(_amount(capabilities, "vCPUsAvailable" if "vCPUsAvailable" in capabilities else "vCPUs")),
         memory_gib=float(_amount(capabilities, "MemoryGB")),
-        accelerator=_accelerator(name, gpus),
+        accelerator=accelerator,
         accelerators=max(int(gpus), 1) if gpus else 0,
         traits=_traits(capabilities),
     )
@@ -92,36 +97,16 @@ def _traits(capabilities: ApiRecord) -> MachineTraits:
     """The facts that Azure states itself; the others follow from the name."""
     spot = capabilities.get("LowPriorityCapable")
     generations = capabilities.get("HyperVGenerations")
+    has_disk = capabilities.get("MaxResourceVolumeMB")
+    # The month comes first: `09/30/2025`.
+    retires = re.match(r"(\d\d)/(\d\d)/(\d{4})", str(capabilities.get("RetirementDateUtc")))
     return MachineTraits(
         _ARCHITECTURES.get(str(capabilities.get("CpuArchitectureType"))),
         boots=" ".join(generations.split(",")) if isinstance(generations, str) and generations else None,
         spot=None if spot is None else spot == "True",
-        local_disk_gb=_local_disk_gb(capabilities),
-        retires=_retirement(capabilities.get("RetirementDateUtc")),
+        local_disk_gb=float(round(_amount(capabilities, "MaxResourceVolumeMB") / 1000, 1)) if has_disk else None,
+        retires=parse_time(f"{retires[3]}-{retires[1]}-{retires[2]}") if retires else None,
     )
-
-
-def _local_disk_gb(capabilities: ApiRecord) -> float | None:
-    name = "MaxResourceVolumeMB"
-    return float(round(_amount(capabilities, name) / 1000, 1)) if capabilities.get(name) else None
-
-
-def _retirement(date: object) -> int | None:
-    """Azure writes the month first: `09/30/2025`."""
-    match = re.match(r"(\d\d)/(\d\d)/(\d{4})", str(date))
-    return parse_time(f"{match[3]}-{match[1]}-{match[2]}") if match else None
-
-
-def _accelerator(name: str, gpus: Decimal) -> str | None:
-    if not gpus:
-        return None
-    accelerator = accelerator_of(name)
-    return accelerator if gpus >= 1 or accelerator.endswith("-slice") else f"{accelerator}-slice"
-
-
-def _capabilities(sku: ApiRecord) -> ApiRecord:
-    pairs = (pair for pair in listed(sku, "capabilities") if isinstance(pair, Mapping))
-    return {pair["name"]: pair.get("value") for pair in pairs if isinstance(pair.get("name"), str)}
 
 
 def _amount(capabilities: ApiRecord, name: str) -> Decimal:
@@ -224,11 +209,25 @@ class PriceSheet:
 
     def rows_of(self, page: Iterable[RetailPrice]) -> FetchedRows:
         """The rows of a page's prices that have taken effect; announced prices are not history yet."""
-        requested = [price for price in page if self._is_requested(price)]
-        return FetchedRows(
-            prices=PriceBatch.of(PriceEvent(p.market, p.start, p.price) for p in requested if p.spot),
-            on_demand=tuple(_on_demand(price) for price in requested if not price.spot),
-        )
+        spot: list[PriceEvent] = []
+        on_demand: list[OnDemandPrice] = []
+        for price in filter(self._is_requested, page):
+            market = price.market
+            if price.spot:
+                spot.append(PriceEvent(market, price.start, price.price))
+                continue
+            on_demand.append(
+                OnDemandPrice(
+                    market.cloud,
+                    market.region,
+                    market.instance_type,
+                    market.os,
+                    price.start,
+                    price.price,
+                    RETAIL_SOURCE,
+                )
+            )
+        return FetchedRows(prices=PriceBatch.of(spot), on_demand=tuple(on_demand))
 
     def in_force(self) -> FetchedRows:
         """No prices: only that each spot market was watched from its first listed price to the end of the request."""
@@ -245,13 +244,6 @@ class PriceSheet:
 
     def _is_requested(self, price: RetailPrice) -> bool:
         return price.start <= self.request.until and self.request.wants_type(price.market.instance_type)
-
-
-def _on_demand(price: RetailPrice) -> OnDemandPrice:
-    market = price.market
-    return OnDemandPrice(
-        market.cloud, market.region, market.instance_type, market.os, price.start, price.price, RETAIL_SOURCE
-    )
 
 
 GRAPH_SOURCE = "azure-resource-graph"
@@ -286,39 +278,29 @@ def _rows(kind: str, region: str, columns: str) -> str:
     )
 
 
-class PricePoint(NamedTuple):
-    """A price and when it took effect."""
-
-    time: int
-    price: int
-
-
 def read_market(row: ApiRecord) -> Market:
     """The market of a row of price history."""
     return Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")), text(row, "osType"))
 
 
 def read_history(row: ApiRecord) -> tuple[Market, list[Any]]:
-    """A row of price history: its market, and the entries that `read_point` reads."""
+    """A row of price history: its market, and the entries that `read_change` reads."""
     return read_market(row), listed(row, "spotPrices")
 
 
-def read_point(entry: ApiRecord) -> PricePoint:
+def read_change(market: Market, entry: ApiRecord) -> PriceEvent:
     """One entry of a market's `spotPrices`."""
-    return PricePoint(parse_time(text(entry, "effectiveDate")), parse_usd(number(entry, "priceUSD")))
+    return PriceEvent(market, parse_time(text(entry, "effectiveDate")), parse_usd(number(entry, "priceUSD")))
 
 
-def events_between(market: Market, points: Iterable[PricePoint], start: int, until: int) -> list[PriceEvent]:
+def events_between(changes: Iterable[PriceEvent], start: int, until: int) -> list[PriceEvent]:
     """A market's price changes from `start` to `until`.
 
     They begin with the change that set the price in force at `start`, at its own, earlier time.
     """
-    known = sorted(point for point in points if point.time <= until)
-    if not known:
-        return []
-    before = sum(point.time <= start for point in known)
-    kept = known[max(before - 1, 0) :]
-    return [PriceEvent(market, *point) for point in kept]
+    known = sorted(change for change in changes if change.time <= until)
+    before = sum(change.time <= start for change in known)
+    return known[max(before - 1, 0) :]
 
 
 def read_eviction_rate(row: ApiRecord, as_of: int) -> Interruption:

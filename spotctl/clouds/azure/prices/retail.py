@@ -52,9 +52,15 @@ class RetailPrices:
         with httpx.Client(timeout=self._settings.timeout_seconds) as client:
             while link is not None:
                 visited.add(link)
-                items, following = _page(subject, self._get(client, link, subject))
-                yield items
-                link = _next_page(subject, first, following)
+                body = self._get(client, link, subject)
+                try:
+                    answer = json.loads(body)
+                except ValueError as error:
+                    raise NoAnswer(f"{subject}: the answer is not JSON: {first_line(error)}", _LATER) from error
+                if not isinstance(answer, dict) or not isinstance(answer.get("Items"), list):
+                    raise NoAnswer(f"{subject}: the answer has no list of Items", _LATER)
+                yield answer["Items"]
+                link = _next_page(subject, first, answer.get("NextPageLink"))
                 if link in visited:
                     raise NoAnswer(f"{subject}: the pages lead back to {link}", _LATER)
 
@@ -100,17 +106,6 @@ def retry_after(header: str, now: datetime) -> float | None:
         return max((parsedate_to_datetime(header) - now).total_seconds(), 0.0)
     except (TypeError, ValueError):
         return None
-
-
-def _page(subject: str, body: bytes) -> tuple[list[Any], object]:
-    """The items of an answer and its link to the next page."""
-    try:
-        answer = json.loads(body)
-    except ValueError as error:
-        raise NoAnswer(f"{subject}: the answer is not JSON: {first_line(error)}", _LATER) from error
-    if not isinstance(answer, dict) or not isinstance(answer.get("Items"), list):
-        raise NoAnswer(f"{subject}: the answer has no list of Items", _LATER)
-    return answer["Items"], answer.get("NextPageLink")
 
 
 def _next_page(subject: str, first: httpx.URL, link: object) -> httpx.URL | None:

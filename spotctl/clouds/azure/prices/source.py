@@ -46,26 +46,31 @@ class AzureSource:
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         """Four tasks per region with an account, one without."""
         try:
-            session = self._sign_in()
+            self._settings.chosen_subscription()  # fails without importing the SDK
+            from spotctl.clouds.azure.session import AzureSession
+
+            session = AzureSession.sign_in(self._settings, self._credential)
         except CloudError as error:
             regions = _requested_regions(request) or self._retail().regions()
             failed = FetchTask.failed(self.cloud, _WITH_ACCOUNT, error, optional=True)
             return [*(self._price_task(request, region) for region in regions), failed]
+        pulls: dict[str, Callable[[AzureSession, FetchRequest, str], Iterator[FetchedRows]]] = {
+            "machine types": _machine_types,
+            _SPOT_HISTORY: _spot_history,
+            "eviction rates": _eviction_rates,
+        }
         tasks = []
         for region in _requested_regions(request) or self._account_regions(session):
-            tasks += [self._price_task(request, region), *self._account_tasks(session, request, region)]
+            tasks.append(self._price_task(request, region))
+            for what, pull in pulls.items():
+                rows = partial(pull, session, request, region)
+                tasks.append(FetchTask(self.cloud, region, what, rows, spot_prices=what == _SPOT_HISTORY))
         return tasks
 
     def _retail(self) -> RetailPrices:
         from spotctl.clouds.azure.prices.retail import RetailPrices
 
         return RetailPrices(self._settings)
-
-    def _sign_in(self) -> AzureSession:
-        self._settings.chosen_subscription()  # fails without importing the SDK
-        from spotctl.clouds.azure.session import AzureSession
-
-        return AzureSession.sign_in(self._settings, self._credential)
 
     def _account_regions(self, session: AzureSession) -> tuple[str, ...]:
         """The regions with spot markets; where the account may not list them, those of the price list."""
@@ -80,17 +85,6 @@ class AzureSource:
 
     def _price_task(self, request: FetchRequest, region: str) -> FetchTask:
         return FetchTask(self.cloud, region, "prices", partial(self._prices, request, region), spot_prices=True)
-
-    def _account_tasks(self, session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchTask]:
-        pulls: dict[str, Callable[[AzureSession, FetchRequest, str], Iterator[FetchedRows]]] = {
-            "machine types": _machine_types,
-            _SPOT_HISTORY: _spot_history,
-            "eviction rates": _eviction_rates,
-        }
-        for what, pull in pulls.items():
-            yield FetchTask(
-                self.cloud, region, what, partial(pull, session, request, region), spot_prices=what == _SPOT_HISTORY
-            )
 
     def _prices(self, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
         rejects = Rejects(f"Azure retail prices of {region}")
@@ -138,9 +132,9 @@ def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> 
         watched: dict[Market, WatchRecord] = {}
         for market, entries in rejects.good(records.read_history, page, named):
             is_empty = False
-            points = rejects.good(records.read_point, entries, named)
+            listed = rejects.good(partial(records.read_change, market), entries, named)
             if request.wants_type(market.instance_type):
-                changes = records.events_between(market, points, start, request.until)
+                changes = records.events_between(listed, start, request.until)
                 events += changes
                 watched.update((e.market, WatchRecord((Span(e.time, request.until),))) for e in changes[:1])
         yield FetchedRows(prices=PriceBatch.of(events), watched=watched)

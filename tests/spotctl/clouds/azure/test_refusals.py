@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, PRICES, REFUSALS, AzureRefusal, permissions
+from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, PERMISSIONS, PRICES, REFUSALS, AzureRefusal
 from spotctl.clouds.azure.session import cause_of
 from spotctl.clouds.errors import (
     LoginNeeded,
@@ -158,13 +158,13 @@ def test_the_policy_is_what_the_calls_need(world: World) -> None:
     """Azure says which actions it checks; the policy grants these, and no others."""
     _whole_story(world)
     of_doctor = {"Microsoft.Compute/skus/read", "Microsoft.Authorization/roleAssignments/read"}
-    assert world.server.access.checked | of_doctor == set(permissions())
+    assert world.server.access.checked | of_doctor == set(PERMISSIONS)
     assert not world.server.access.checked & set(PRICES)
     assert set(MACHINE_PERMISSIONS) <= world.server.access.checked
 
 
 @pytest.mark.parametrize(
-    "action", sorted(one for one in permissions() if one.endswith(("/write", "join/action", "assign/action")))
+    "action", sorted(one for one in PERMISSIONS if one.endswith(("/write", "join/action", "assign/action")))
 )
 def test_each_right_that_buying_needs_is_named_when_it_is_missing(world: World, action: str) -> None:
     world.server.access.denied.add(action)

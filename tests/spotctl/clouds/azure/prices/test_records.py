@@ -16,12 +16,11 @@ from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, HOUR, parse_time
 from spotctl.clouds.azure.machine_types import accelerator_of, spelled
 from spotctl.clouds.azure.prices.records import (
-    PricePoint,
     PriceSheet,
     events_between,
+    read_change,
     read_eviction_rate,
     read_market,
-    read_point,
     read_price,
     read_type,
 )
@@ -256,19 +255,21 @@ def test_a_history_row_is_a_market_with_points() -> None:
     row = {"location": "eastus", "skuName": "standard_d2s_v3", "osType": "Windows"}
     assert read_market(row) == Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
     entry = {"effectiveDate": "2026-03-01T00:00:00.1234567Z", "priceUSD": 0.019200001}
-    assert read_point(entry) == PricePoint(parse_time("2026-03-01T00:00:00.123456Z"), 19_200_001)
+    assert read_change(D2, entry) == PriceEvent(D2, parse_time("2026-03-01T00:00:00.123456Z"), 19_200_001)
 
 
 times = st.integers(0, 20).map(lambda day: NOW - 10 * DAY + day * DAY)
-points = st.dictionaries(times, st.integers(1, 9)).map(lambda prices: [PricePoint(*pair) for pair in prices.items()])
+listed = st.dictionaries(times, st.integers(1, 9)).map(
+    lambda prices: [PriceEvent(D2, *pair) for pair in prices.items()]
+)
 
 
-@given(points, times, times)
-def test_events_give_the_price_at_every_time(known: list[PricePoint], start: int, until: int) -> None:
-    """Oracle: at each time of [start, until], the newest point up to then, looked up one by one."""
-    events = events_between(D2, known, start, until)
+@given(listed, times, times)
+def test_events_give_the_price_at_every_time(known: list[PriceEvent], start: int, until: int) -> None:
+    """Oracle: at each time of [start, until], the newest change up to then, looked up one by one."""
+    events = events_between(known, start, until)
     for moment in range(start, until + 1, DAY):
-        truth = max((point for point in known if point.time <= moment), default=None)
+        truth = max((change for change in known if change.time <= moment), default=None)
         reason = max((event for event in events if event.time <= moment), key=lambda event: event.time, default=None)
         assert (reason and reason.price) == (truth and truth.price)
     assert all(event.time <= until for event in events)
