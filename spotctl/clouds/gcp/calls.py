@@ -97,7 +97,11 @@ class GcpCalls:
 
         Unanswered: it takes too long.
         """
-        method, where = _waiting(place)
+        method, where = WAIT_GLOBALLY, dict[str, str]()
+        if place is not None:
+            method, where = (
+                (WAIT_IN_ZONE, {"zone": place}) if orders.is_zone(place) else (WAIT_IN_REGION, {"region": place})
+            )
         give_up = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < give_up:
             answer = self.call(method, what, operation=operation, **where)
@@ -115,15 +119,6 @@ class GcpCalls:
         """Begins a deletion and waits for its end. A resource that does not exist counts as deleted."""
         with suppress(NotFound):
             self.finish(begin().name, what, place)
-
-
-def _waiting(place: str | None) -> tuple[Method, dict[str, str]]:
-    """The method that waits for an operation in a place, and the place as it takes it."""
-    if place is None:
-        return WAIT_GLOBALLY, {}
-    if orders.is_zone(place):
-        return WAIT_IN_ZONE, {"zone": place}
-    return WAIT_IN_REGION, {"region": place}
 
 
 def _described(method: Method, what: str) -> ApiCall:
@@ -219,22 +214,17 @@ ALL = tuple(sorted({*PRICES, *PERMISSIONS}))
 MACHINES = ("compute.instances.delete",)
 
 
-def machine_role() -> dict[str, Any]:
-    """The role of the machines' service account, as `gcloud iam roles create spotctlMachine` reads it."""
-    return _role("spotctl-machine", "Lets spotctl's machines delete themselves.", MACHINES)
+_POLICIES = {
+    "gcp": ("spotctl", "The minimal permissions that spotctl needs to rent machines.", ALL),
+    "gcp-machines": ("spotctl-machine", "Lets spotctl's machines delete themselves.", MACHINES),
+    "gcp-try": ("spotctl-try", "Lets spotctl try look up images and simulate evictions.", TRIAL_PERMISSIONS),
+}
 
 
-def trial_role() -> dict[str, Any]:
-    """The custom role that `spotctl try --full` needs besides `role`."""
-    return _role("spotctl-try", "Lets spotctl try look up images and simulate evictions.", TRIAL_PERMISSIONS)
-
-
-def role() -> dict[str, Any]:
-    """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it."""
-    return _role("spotctl", "The minimal permissions that spotctl needs to rent machines.", ALL)
-
-
-def _role(title: str, description: str, permissions: tuple[str, ...]) -> dict[str, Any]:
+def role(policy: str) -> dict[str, Any]:
+    """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it: the launcher's, that
+    of the machines' service account, or what `spotctl try --full` needs besides."""
+    title, description, permissions = _POLICIES[policy]
     return {"title": title, "description": description, "stage": "GA", "includedPermissions": list(permissions)}
 
 
@@ -267,9 +257,10 @@ class NameTaken(ProviderError):
 
 
 class GcpRefusal(NamedTuple):
-    """One of Google's codes, its error of the contract, the cure, and where the code is documented."""
+    """One of Google's codes, or a pattern of its words; the error of the contract, the cure, and where it is
+    documented."""
 
-    code: str
+    said: str
     kind: type[SpotctlError]
     cure: str
     source: str
@@ -320,35 +311,26 @@ REFUSALS = (
 )
 
 
-class ReservationRefusal(NamedTuple):
-    """Google's words about a reservation, the error of the contract, the cure, and where the words are documented."""
-
-    words: str
-    kind: type[SpotctlError]
-    cure: str
-    source: str
-
-
 RESERVATION_REFUSALS = (
-    ReservationRefusal(
+    GcpRefusal(
         r"reservations? .* does not have (available resources for the request|sufficient capacity)",
         NoCapacity,
         "its machines are in use",
         _AUTOSCALER,
     ),
-    ReservationRefusal(r"requires reservation to be in READY state", NoCapacity, "it is not ready", _AUTOSCALER),
-    ReservationRefusal(r"reservations? .* do(es)? not exist", NotFound, _CORRECT_ID, _AUTOSCALER),
-    ReservationRefusal(
+    GcpRefusal(r"requires reservation to be in READY state", NoCapacity, "it is not ready", _AUTOSCALER),
+    GcpRefusal(r"reservations? .* do(es)? not exist", NotFound, _CORRECT_ID, _AUTOSCALER),
+    GcpRefusal(
         r"specificReservationRequired is not set",
         NotFound,
         "it must have been made with --require-specific-reservation",
         _SKYPILOT_RESERVED,
     ),
-    ReservationRefusal(r"no available resources in specified reservations", NotFound, _MATCH, _AUTOSCALER),
-    ReservationRefusal(r"resource\.reservationAffinity", NotFound, _MATCH, _RESERVATIONS),
+    GcpRefusal(r"no available resources in specified reservations", NotFound, _MATCH, _AUTOSCALER),
+    GcpRefusal(r"resource\.reservationAffinity", NotFound, _MATCH, _RESERVATIONS),
 )
 
-_BY_CODE = {refusal.code: refusal for refusal in REFUSALS}
+_BY_CODE = {refusal.said: refusal for refusal in REFUSALS}
 
 
 def of_call(error: CloudError) -> SpotctlError:
@@ -373,6 +355,6 @@ def of_operation(what: str, code: str, message: str) -> SpotctlError:
 def _of_reservation(message: str, problem: str) -> SpotctlError | None:
     """The error for a message about a reservation; None for any other message."""
     for refusal in RESERVATION_REFUSALS:
-        if re.search(refusal.words, message, re.IGNORECASE):
-            return refusal.kind(f"{problem}; {refusal.cure}")
+        if re.search(refusal.said, message, re.IGNORECASE):
+            return refusal.error(problem)
     return None

@@ -40,6 +40,8 @@ from spotctl.home.installation import INTENT_TAG
 
 _IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")
 _REFUSED = (NoCapacity, QuotaReached, NotFound, NotPermitted, BadRequest)
+_NEVER_CLOSE = frozenset("e2 f1 g1 n1 t2a t2d".split())
+"""Series that no compact policy takes: https://cloud.google.com/compute/docs/instances/placement-policies-overview"""
 
 
 class Creation:
@@ -59,7 +61,12 @@ class Creation:
 
     def carry_out(self) -> tuple[tuple[Machine, ...], list[Any]]:
         """The machines, and Google's descriptions of those that exist. See `CloudProvider.create`."""
-        check_type(self._request)
+        type_ = self._request.market.instance_type
+        if self._request.close and type_.partition("-")[0] in _NEVER_CLOSE:
+            raise NotFound(
+                f"{self._request.market}: Google Cloud gives no {type_} a compact placement policy (resources:"
+                " {placement: close}); name other types"
+            )
         tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
         machines = [self._machine(past) for past in sorted(created, key=lambda past: orders.index_of(past.name))]
@@ -140,27 +147,23 @@ class Creation:
     def _zones(self) -> Iterator[tuple[str, GcpHardware]]:
         """The market's zones that have its machine type; all requests of a run start with the same zone."""
         market = self._request.market
-        zones = [market.zone] if market.zone != NO_ZONE else self._zones_of(market.region)
+        zones = [market.zone]
+        if market.zone == NO_ZONE:
+            try:
+                region = self._calls.call(calls.GET_REGION, f"region {market.region}", region=market.region)
+            except (NotFound, BadRequest):
+                return
+            zones = sorted(last_part(zone) for zone in region.zones)
+
         start = int.from_bytes(self._order.scope.encode()) % max(len(zones), 1)
+        name, attached = split_type(market.instance_type)
         for zone in zones[start:] + zones[:start]:
-            if (hardware := self._hardware(zone)) is not None:
-                yield zone, hardware
-
-    def _zones_of(self, name: str) -> list[str]:
-        try:
-            region = self._calls.call(calls.GET_REGION, f"region {name}", region=name)
-        except (NotFound, BadRequest):
-            return []
-        return sorted(last_part(zone) for zone in region.zones)
-
-    def _hardware(self, zone: str) -> GcpHardware | None:
-        name, attached = split_type(self._request.market.instance_type)
-        what = f"machine type {name} in {zone}"
-        try:
-            type_ = self._calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
-        except (NotFound, BadRequest):
-            return None
-        return GcpHardware(name, type_.architecture == "ARM64", bool(type_.accelerators), attached)
+            what = f"machine type {name} in {zone}"
+            try:
+                type_ = self._calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
+            except (NotFound, BadRequest):
+                continue
+            yield zone, GcpHardware(name, type_.architecture == "ARM64", bool(type_.accelerators), attached)
 
     def _create_in(
         self, zone: str, hardware: GcpHardware, failures: dict[str, OperationFailure]
@@ -260,20 +263,6 @@ class Creation:
 
 def _as_requested(machine: Machine, request: MachineRequest) -> Machine:
     return replace(machine, market=request.market, bid=request.bid, tags=dict(request.tags))
-
-
-_NEVER_CLOSE = frozenset("e2 f1 g1 n1 t2a t2d".split())
-"""Series that no compact policy takes: https://cloud.google.com/compute/docs/instances/placement-policies-overview"""
-
-
-def check_type(request: MachineRequest) -> None:
-    """NotFound: machines of this type cannot be placed close together."""
-    name = request.market.instance_type
-    if request.close and name.partition("-")[0] in _NEVER_CLOSE:
-        raise NotFound(
-            f"{request.market}: Google Cloud gives no {name} a compact placement policy (resources: {{placement:"
-            " close}); name other types"
-        )
 
 
 def ensure_policy(calls: GcpCalls, request: MachineRequest, scope: str, zone: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pricing_data.errors import CloudError
 from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, refused, skew
 from spotctl.clouds.errors import ApiCall
-from spotctl.clouds.gcp.calls import ALL, machine_role, role, trial_role
+from spotctl.clouds.gcp.calls import ALL, role
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.provider import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
 from spotctl.clouds.gcp.session import ACT_AS, GcpSession
@@ -39,17 +39,13 @@ def findings(settings: Settings) -> Iterator[Finding]:
         retry_deadline_seconds=TIMEOUT_SECONDS,
     )
     with GcpSession(access) as session:
-        yield from _permissions(session)
+        call = ApiCall(f"permissions on project {session.project}", "resourcemanager.projects.get")
+        granted, date = session.granted(call, list(ALL))
+        yield Finding("gcp", "credentials", Level.GOOD, f"project {session.project}")
+        yield skew("gcp", date)
+        yield permissions("gcp", [permission for permission in ALL if permission not in granted], len(ALL))
         yield from _quotas(session, settings)
         yield _service_account(session, settings.table("gcp", GcpMachineSettings).service_account)
-
-
-def _permissions(session: GcpSession) -> Iterator[Finding]:
-    call = ApiCall(f"permissions on project {session.project}", "resourcemanager.projects.get")
-    granted, date = session.granted(call, list(ALL))
-    yield Finding("gcp", "credentials", Level.GOOD, f"project {session.project}")
-    yield skew("gcp", date)
-    yield permissions("gcp", [permission for permission in ALL if permission not in granted], len(ALL))
 
 
 def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
@@ -89,4 +85,8 @@ def _service_account(session: GcpSession, account: str | None) -> Finding:
     return Finding("gcp", what, Level.NO_ACCESS, f"{ACT_AS} on {account} is missing", f"{grant} --member user:YOU")
 
 
-POLICIES = {"gcp": lambda _: role(), "gcp-machines": lambda _: machine_role(), "gcp-try": lambda _: trial_role()}
+POLICIES = {
+    "gcp": lambda _: role("gcp"),
+    "gcp-machines": lambda _: role("gcp-machines"),
+    "gcp-try": lambda _: role("gcp-try"),
+}

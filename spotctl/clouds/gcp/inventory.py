@@ -12,7 +12,7 @@ from typing import Any
 
 from pricing_data.units import MINUTE, parse_time
 from spotctl.clouds.gcp.orders import BID_LABEL, CLOUD, described, end_ids, machine_id, parsed, tags_of
-from spotctl.clouds.provider import EndReason, Machine, MachineState, Resource
+from spotctl.clouds.provider import EndReason, Machine, MachineEnd, MachineState, Resource
 from spotctl.home.installation import INTENT_TAG
 
 _STATES = {
@@ -95,10 +95,6 @@ def rule_of(firewall: Any) -> Resource | None:  # noqa: ANN401  # the SDK's mess
     return Resource("firewall rule", f"{CLOUD}:global:{firewall.name}", tags, last_part(firewall.network))
 
 
-def has_tags(held: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(held.get(key) == value for key, value in wanted.items())
-
-
 _INSERTS = frozenset({"insert", "bulkInsert"})
 _EVICTED = "compute.instances.preempted"
 _ENDINGS = {
@@ -122,14 +118,6 @@ class OperationFailure:
 
     code: str
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class MachineEnd:
-    """The end of a machine; `at` is None as long as it is in progress."""
-
-    at: int | None
-    reason: EndReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,23 +87,20 @@ def instance(
     }
     body["tags"] = {"items": list(settings.network_tags) or [network_tag(_scope(name))]}
     if request.close:
-        body["resource_policies"] = [policy_path(_scope(name), zone)]
+        policy = placement_policy(_scope(name), zone)
+        body["resource_policies"] = [f"regions/{region_of(zone)}/resourcePolicies/{policy}"]
     if request.reservation:
-        body["reservation_affinity"] = _only_from(request.reservation)
+        # The machine is taken from the reservation, or not created.
+        body["reservation_affinity"] = {
+            "consume_reservation_type": "SPECIFIC_RESERVATION",
+            "key": "compute.googleapis.com/reservation-name",
+            "values": [request.reservation],
+        }
     if hardware.attached is not None:
         gpu, count = hardware.attached
         kind = f"zones/{zone}/acceleratorTypes/{gpu}"
         body["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": count}]
     return body
-
-
-def _only_from(reservation: str) -> dict[str, object]:
-    """The affinity of a machine that is taken from a reservation, or not created."""
-    return {
-        "consume_reservation_type": "SPECIFIC_RESERVATION",
-        "key": "compute.googleapis.com/reservation-name",
-        "values": [reservation],
-    }
 
 
 def _scope(name: str) -> str:
@@ -130,11 +127,19 @@ def _disk(
     request: MachineRequest, settings: GcpMachineSettings, hardware: GcpHardware, zone: str, labels: Mapping[str, str]
 ) -> dict[str, object]:
     smallest = _SMALLEST_WITH_DRIVERS_GIB if hardware.has_gpus else 10
+    image = request.image or settings.image
+    if not image:
+        if hardware.attached is not None and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD:
+            raise BadRequest(
+                f"{hardware.type}: Google's image has no driver for its {gpu_name(hardware.attached[0])};"
+                " name one that has (image: {gcp: ...})"
+            )
+        image = (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format("arm64" if hardware.is_arm else "amd64")
     disk: dict[str, object] = {
         "boot": True,
         "auto_delete": True,
         "initialize_params": {
-            "source_image": request.image or settings.image or _image(hardware),
+            "source_image": image,
             "disk_size_gb": max(request.disk_gib or settings.disk_gib, smallest),
             "disk_type": f"zones/{zone}/diskTypes/{_disk_type(hardware.type)}",
             "labels": dict(labels),
@@ -150,15 +155,6 @@ def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) 
     name, _ = split_type(market.instance_type)
     gib = max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
     return HeldDisk(_disk_type(name), gib, _disk_type(name))
-
-
-def _image(hardware: GcpHardware) -> str:
-    if hardware.attached is not None and driver_of(gpu_name(hardware.attached[0])) == NVIDIA_OLD:
-        raise BadRequest(
-            f"{hardware.type}: Google's image has no driver for its {gpu_name(hardware.attached[0])};"
-            " name one that has (image: {gcp: ...})"
-        )
-    return (_WITH_DRIVERS if hardware.has_gpus else _UBUNTU).format("arm64" if hardware.is_arm else "amd64")
 
 
 def _disk_type(machine_type: str) -> str:
@@ -313,11 +309,6 @@ def is_zone(place: str) -> bool:
 def placement_policy(scope: str, zone: str) -> str:
     """The name of a run's policy for machines that are close together in a zone."""
     return f"{PREFIX}{scope}-{zone}"
-
-
-def policy_path(scope: str, zone: str) -> str:
-    """How a machine names that policy."""
-    return f"regions/{region_of(zone)}/resourcePolicies/{placement_policy(scope, zone)}"
 
 
 def create_id(name: str, zone: str, body: object) -> str:

@@ -28,7 +28,6 @@ from spotctl.clouds.gcp.inventory import (
     Past,
     failure_of,
     gone_machine,
-    has_tags,
     last_part,
     machine_of,
     pasts,
@@ -141,7 +140,7 @@ class GcpProvider(RentingProvider):
         raise calls.of_operation(what, failure.code, failure.message)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
-        own = [rule for rule in self._rules() if has_tags(rule.tags, tags)]
+        own = [rule for rule in self._rules() if tags.items() <= rule.tags.items()]
         changing = [name for rule in own if (name := rule.id.rpartition(":")[2]).endswith(orders.SSH_RULE)]
         for name in changing:
             what, changed = f"firewall rule {name}", {"name": name, "source_ranges": list(ssh_from)}
@@ -164,8 +163,8 @@ class GcpProvider(RentingProvider):
             # A disk in use goes with its machine.
             *(resource_of("disk", disk, mandatory, f"{disk.size_gb} GiB") for disk in disks if not disk.users),
             *(resource_of("address", address, mandatory, address.address) for address in addresses),
-            *(rule for rule in self._rules() if has_tags(rule.tags, tags)),
-            *(held for held in map(policy_of, policies) if held is not None and has_tags(held.tags, tags)),
+            *(rule for rule in self._rules() if tags.items() <= rule.tags.items()),
+            *(held for held in map(policy_of, policies) if held is not None and tags.items() <= held.tags.items()),
         )
         if (failure := no_machines or no_disks or no_addresses or no_policies) is not None:
             raise PartlyListed(failure, resources, failure.parts)
@@ -214,16 +213,20 @@ class GcpProvider(RentingProvider):
         scopes = {orders.scope_of(tags): tags, **{orders.scope_of(machine.tags): machine.tags for machine in listed}}
         if any(_scope(past) not in scopes for past in missing):
             scopes |= {orders.scope_of(rule.tags): rule.tags for rule in self._rules()}
-        own = ((past, scopes[_scope(past)]) for past in missing if _scope(past) in scopes)
-        machines = (self._unlisted(past, held) for past, held in own)
-        return [machine for machine in machines if machine is not None and has_tags(machine.tags, tags)]
-
-    def _unlisted(self, past: Past, tags: Mapping[str, str]) -> Machine | None:
-        if (end := past.end_if_missing(self.now())) is not None:
-            self._lose(orders.machine_id(past.zone, past.name))
-            return gone_machine(past, end, tags)
-        instance = self._instance(past.zone, past.name)
-        return None if instance is None else self._machine(instance, {(past.zone, past.name): past})
+        machines: list[Machine] = []
+        for past in missing:
+            if _scope(past) not in scopes:
+                continue
+            end = past.end_if_missing(self.now())
+            if end is not None:
+                self._lose(orders.machine_id(past.zone, past.name))
+                machine: Machine | None = gone_machine(past, end, scopes[_scope(past)])
+            else:
+                instance = self._instance(past.zone, past.name)
+                machine = None if instance is None else self._machine(instance, {(past.zone, past.name): past})
+            if machine is not None and tags.items() <= machine.tags.items():
+                machines.append(machine)
+        return machines
 
     def _rules(self) -> tuple[Resource, ...]:
         chosen = f'name eq "{orders.PREFIX}.*"'

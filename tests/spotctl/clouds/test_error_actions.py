@@ -63,8 +63,8 @@ def kinds() -> Iterator[tuple[str, type[SpotctlError]]]:
         words = EXAMPLES.get(row.text, row.text.partition("|")[0])
         yield row.code, type(azure.refused(row.code, words))
     for listed in gcp.REFUSALS:
-        yield listed.code, type(gcp.of_call(RequestRejected("no", code=listed.code)))
-        yield listed.code, type(gcp.of_operation("creation", listed.code, "no"))
+        yield listed.said, type(gcp.of_call(RequestRejected("no", code=listed.said)))
+        yield listed.said, type(gcp.of_operation("creation", listed.said, "no"))
 
 
 def test_every_code_of_every_table_has_an_action() -> None:

@@ -69,6 +69,11 @@ def known_machine(known: InstanceType) -> GcpMachine:
 def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages are not annotated
     """The machine type that a record of the API describes."""
     first = record.accelerators[0] if record.accelerators else None
+    retires = None
+    if record.deprecated.state in _RETIRED:
+        # A deprecated type can still be rented. Without a date, nobody knows since when it cannot.
+        dates = (date for date in (record.deprecated.obsolete, record.deprecated.deleted) if date)
+        retires = min(map(parse_time, dates), default=0)
     machine = GcpMachine(
         name=record.name,
         vcpus=record.guest_cpus,
@@ -77,21 +82,13 @@ def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages
         gpus=first.guest_accelerator_count if first else 0,
         ssds=record.bundled_local_ssds.partition_count,
         architecture=_ARCHITECTURES.get(record.architecture),
-        retires=_retirement(record.deprecated),
+        retires=retires,
     )
     # Reject here, where the record can be named and left out, what the catalog or a market name would reject later.
     Market(CLOUD, "any", NO_ZONE, machine.name)
     if machine.instance_type.accelerators < 0:
         raise BadInput(f"machine type {machine.name} has {machine.gpus} accelerators")
     return machine
-
-
-def _retirement(status: Any) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """Since when a type cannot be rented any more; 0 if Google gives no date. A deprecated type can still be rented."""
-    if status.state not in _RETIRED:
-        return None
-    dates = (date for date in (status.obsolete, status.deleted) if date)
-    return min(map(parse_time, dates), default=0)
 
 
 def usd_nanos(units: int, nanos: int, currency: str) -> int:

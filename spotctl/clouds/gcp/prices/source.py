@@ -71,17 +71,17 @@ class GcpSource:
             _SPOT_PRICES: partial(self._spot_history, price_list),
             "on-demand prices": partial(self._on_demand_prices, price_list),
         }
+        regions: Sequence[str] = request.regions
+        if not regions:
+            from spotctl.clouds.gcp.prices import queries
+
+            with _open_session(self._settings) as session:
+                regions = queries.regions(session)
         return [
             FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
-            for region in request.regions or self._regions()
+            for region in regions
             for what, pull in pulls.items()
         ]
-
-    def _regions(self) -> list[str]:
-        from spotctl.clouds.gcp.prices import queries
-
-        with _open_session(self._settings) as session:
-            return queries.regions(session)
 
     def _machine_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: machine types")

@@ -13,7 +13,7 @@ from pricing_data.errors import RequestRejected
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, TokenTaken, Unanswered, action_for
 from spotctl.clouds.gcp import orders
-from spotctl.clouds.gcp.calls import RESERVATION_REFUSALS, ReservationRefusal, of_call, of_operation
+from spotctl.clouds.gcp.calls import RESERVATION_REFUSALS, GcpRefusal, of_call, of_operation
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.link import MachineSupplies
 from spotctl.home.errors import BadRequest
@@ -340,15 +340,15 @@ class TestReservedMachines:
         assert not body(made).reservation_affinity.consume_reservation_type
 
 
-@pytest.mark.parametrize("refusal", RESERVATION_REFUSALS, ids=lambda one: one.words)
-def test_words_about_reservations_decide_and_not_their_codes(refusal: ReservationRefusal) -> None:
+@pytest.mark.parametrize("refusal", RESERVATION_REFUSALS, ids=lambda one: one.said)
+def test_words_about_reservations_decide_and_not_their_codes(refusal: GcpRefusal) -> None:
     words = {
         RESERVATION_REFUSALS[
             0
-        ].words: "Reservation night does not have sufficient capacity for the requested resources.",
-        RESERVATION_REFUSALS[2].words: "Specified reservation night does not exist.",
-        RESERVATION_REFUSALS[-1].words: "Invalid value for field 'resource.reservationAffinity': '{}'.",
-    }.get(refusal.words, f"It says: {refusal.words}.")
+        ].said: "Reservation night does not have sufficient capacity for the requested resources.",
+        RESERVATION_REFUSALS[2].said: "Specified reservation night does not exist.",
+        RESERVATION_REFUSALS[-1].said: "Invalid value for field 'resource.reservationAffinity': '{}'.",
+    }.get(refusal.said, f"It says: {refusal.said}.")
     for error in (of_operation("creation", "CONDITION_NOT_MET", words), of_call(RequestRejected(words, "", "invalid"))):
         assert type(error) is refusal.kind
         assert str(error).endswith(f"; {refusal.cure}")

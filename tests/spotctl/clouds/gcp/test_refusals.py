@@ -93,10 +93,10 @@ def test_credentials_that_have_expired_are_one_line(made: World) -> None:
             call()
 
 
-@pytest.mark.parametrize("one", [one for one in REFUSALS if one.kind is not NameTaken], ids=lambda one: one.code)
+@pytest.mark.parametrize("one", [one for one in REFUSALS if one.kind is not NameTaken], ids=lambda one: one.said)
 def test_every_code_of_the_table_means_what_it_says(made: World, one: GcpRefusal) -> None:
-    made.server.project.refuse(B, one.code)
-    with pytest.raises(one.kind, match=one.code):
+    made.server.project.refuse(B, one.said)
+    with pytest.raises(one.kind, match=one.said):
         made.provider().create(order(machines=1))
     assert one.source.startswith("https://")
     assert [left.kind for left in made.server.resources()] == ["firewall rule"] * 2
