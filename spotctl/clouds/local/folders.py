@@ -171,7 +171,14 @@ class AllocationFolders:
         parts = {machine: machine.rpartition("-") for machine in machines}
         names = {name for name, _, _ in parts.values() if name}
         allocations = {name: self._allocation(self.machines / name) for name in names}
-        return {machine: _machine(allocations.get(name), index) for machine, (name, _, index) in parts.items()}
+        found: dict[str, MachineFolder | None] = {}
+        for machine, (name, _, index) in parts.items():
+            allocation = allocations.get(name)
+            if allocation is None or not index.isdecimal() or int(index) >= len(allocation.plans):
+                found[machine] = None
+            else:
+                found[machine] = allocation.machines[int(index)]
+        return found
 
     def create(
         self, request: MachineRequest, plans: Sequence[PlannedEnd], number: int, closes_at: int
@@ -201,13 +208,21 @@ class AllocationFolders:
 
     def _allocation(self, folder: Path) -> LocalAllocation | None:
         values = read_json(folder / "allocation.json")
-        return None if values is None else _read(folder, values)
-
-
-def _machine(allocation: LocalAllocation | None, index: str) -> MachineFolder | None:
-    if allocation is None or not index.isdecimal() or int(index) >= len(allocation.plans):
-        return None
-    return allocation.machines[int(index)]
+        if values is None or "plans" not in values:
+            # An earlier version wrote no plans: its machines ended when their leases did.
+            return None
+        payload = values["payload"]
+        request = MachineRequest(
+            values["token"],
+            Market.parse(values["market"]),
+            values["count"],
+            values["bid"],
+            values["lease_until"],
+            values["tags"],
+            None if payload is None else Payload.from_json(payload),
+        )
+        plans = tuple(PlannedEnd(**plan) for plan in values["plans"])
+        return LocalAllocation(folder, request, values["number"], values["closes_at"], plans)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -237,21 +252,3 @@ def _written(allocation: LocalAllocation) -> dict[str, Any]:
         "closes_at": allocation.closes_at,
         "plans": [asdict(plan) for plan in allocation.plans],
     }
-
-
-def _read(folder: Path, values: Mapping[str, Any]) -> LocalAllocation | None:
-    if "plans" not in values:
-        # Written by an earlier version, whose machines ended when their leases did.
-        return None
-    payload = values["payload"]
-    request = MachineRequest(
-        values["token"],
-        Market.parse(values["market"]),
-        values["count"],
-        values["bid"],
-        values["lease_until"],
-        values["tags"],
-        None if payload is None else Payload.from_json(payload),
-    )
-    plans = tuple(PlannedEnd(**plan) for plan in values["plans"])
-    return LocalAllocation(folder, request, values["number"], values["closes_at"], plans)

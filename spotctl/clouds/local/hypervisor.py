@@ -98,7 +98,11 @@ class Hypervisor:
             os.close(self._up)
         while (end := self._due(machine)) is None:
             self._warn(machine)
-            self._sleep(machine)
+            # Until something is due or happens, and no longer than a file may go unread.
+            plan = machine.plan
+            moments = [self._lease(machine), plan.taken_at, None if self._warned_until else plan.warned_at]
+            waits = [max(self._clock.seconds_until(moment), 0.0) for moment in moments if moment is not None]
+            self._wake_ups.pause(min([_POLL_SECONDS, *waits]))
         return end
 
     def _due(self, machine: MachineFile) -> ReplayedEnd | None:
@@ -172,14 +176,7 @@ class Hypervisor:
         if self._folder.is_dir():
             replace_json(self._folder / "end.json", asdict(end), lasting=True)
 
-    # -- the loop -----------------------------------------------------------------------------------------------------
-
-    def _sleep(self, machine: MachineFile) -> None:
-        """Sleeps until something is due or happens, and no longer than a file may go unread."""
-        plan = machine.plan
-        moments = [self._lease(machine), plan.taken_at, None if self._warned_until else plan.warned_at]
-        waits = [max(self._clock.seconds_until(moment), 0.0) for moment in moments if moment is not None]
-        self._wake_ups.pause(min([_POLL_SECONDS, *waits]))
+    # -- signals ------------------------------------------------------------------------------------------------------
 
     def _on_signal(self, *_: object) -> None:
         # SIGTERM, as at the computer's shutdown, counts as a failure of the machine.

@@ -14,12 +14,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from spotctl.agent.container.processes import MARK, environment_of, kill, kill_marked, marked
 from spotctl.clouds.local.folders import MachineFolder
 from spotctl.clouds.local.machine_file import FAILED, RETURN_SIGNAL, ReplayedEnd
+from spotctl.clouds.provider import Resource
 from spotctl.home.paths import PACKAGE
 
 TAGS_VARIABLE = "SPOTCTL_TAGS"
@@ -64,14 +64,27 @@ def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, 
             )
 
 
-def is_alive(machine: MachineFolder) -> bool:
-    """Whether a machine runs or is being started."""
-    return _is_held(machine.folder)
+def is_alive(folder: Path) -> bool:
+    """Whether the machine of a folder runs or is being started: it holds the folder's lock.
+
+    The check locks shared, so two callers never take each other for a machine.
+    """
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def signal_return(machine: MachineFolder) -> bool:
     """Tells a machine's hypervisor by a signal to end the machine; False if the hypervisor cannot be reached."""
-    if not is_alive(machine):
+    if not is_alive(machine.folder):
         return True
     pid = machine.hypervisor
     if pid is not None:
@@ -103,22 +116,13 @@ def fail(machine: MachineFolder, now: int) -> None:
             machine.record_end(ReplayedEnd(max(now, machine.plan.started), FAILED))
 
 
-@dataclass(frozen=True, slots=True)
-class StrayProcess:
-    """A process that was started for a machine which does not run any more, or whose folder is gone."""
-
-    pid: int
-    mark: Path
-    tags: Mapping[str, str]
-
-
-def stray_processes(machines: Path) -> Iterator[StrayProcess]:
-    """The stray processes of machines under this folder."""
+def stray_processes(machines: Path) -> Iterator[Resource]:
+    """Processes that were started for machines under this folder which do not run any more, or whose folder is gone."""
     for pid, mark in marked():
         if mark.is_relative_to(machines) and mark != machines:
             owners = [mark] if mark.parent != machines else [mark, *mark.glob("[0-9]*")]
-            if not any(_is_held(owner) for owner in owners):
-                yield StrayProcess(pid, mark, _tags_of(pid))
+            if not any(is_alive(owner) for owner in owners):
+                yield Resource("process", str(pid), _tags_of(pid), str(mark))
 
 
 def _tags_of(pid: int) -> Mapping[str, str]:
@@ -151,18 +155,3 @@ def _lock(descriptor: int) -> bool:
             time.sleep(_OBSERVER_SECONDS / 100)
         else:
             return True
-
-
-def _is_held(folder: Path) -> bool:
-    """Whether a machine holds the lock. The check locks shared, so two callers never take each other for a machine."""
-    try:
-        descriptor = os.open(folder / "lock", os.O_RDWR)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -125,7 +125,16 @@ class LocalProvider(CloudProvider):
                 f"token {request.token} was used for {known.count} machines of {known.market};"
                 " a different request needs a token of its own"
             )
-        self._start(allocation, request.secrets)
+        try:
+            start(allocation.machines, self._clock.path, request.secrets, self._key)
+            for machine in allocation.machines:
+                if not machine.is_up:
+                    fail(machine, self._clock.now())
+        except OSError as error:
+            raise Unanswered(
+                f"machines of token {known.token} could not all be started: {error.strerror or error};"
+                " repeat the request with its token, or let its lease end"
+            ) from error
         return tuple(self._seen(machine) for machine in allocation.machines)
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
@@ -172,19 +181,15 @@ class LocalProvider(CloudProvider):
         """See `CloudProvider`; machines, and processes that belong to no running machine any more."""
         alive = (machine for machine in self.list(tags) if machine.state is not MachineState.GONE)
         machines = [Resource("machine", machine.id, machine.tags, str(machine.market)) for machine in alive]
-        strays = [
-            Resource("process", str(stray.pid), stray.tags, str(stray.mark))
-            for stray in stray_processes(self._folders.machines)
-            if tags.items() <= stray.tags.items()
-        ]
-        return (*machines, *strays)
+        strays = stray_processes(self._folders.machines)
+        return (*machines, *(stray for stray in strays if tags.items() <= stray.tags.items()))
 
     def remove(self, resources: Sequence[Resource]) -> None:
         self.terminate([resource.id for resource in resources if resource.kind == "machine"])
         processes = {resource.id for resource in resources if resource.kind == "process"}
         for stray in stray_processes(self._folders.machines):
-            if str(stray.pid) in processes:
-                kill(stray.pid)
+            if stray.id in processes:
+                kill(int(stray.id))
 
     def output(self, machine: str, after: int = 0) -> bytes:
         return self._read(machine, lambda folder: folder / "output", after)
@@ -247,38 +252,29 @@ class LocalProvider(CloudProvider):
         ]
         number = self._folders.next_number()
         affordable = replace(request, count=min(request.count, room))
-        plans = self._market.planned_ends(affordable, held, now, number - self._folders.first_number, self._warnings)
-        return self._folders.create(request, plans, number, self._market.closes_at(request.market))
-
-    @property
-    def _warnings(self) -> Warnings:
         ahead = round(self._settings.warning_seconds * self._clock.speed * SECOND)
-        return Warnings(ahead, self._settings.unwarned, self._settings.seed)
-
-    def _start(self, allocation: LocalAllocation, secrets: Mapping[str, str]) -> None:
-        try:
-            start(allocation.machines, self._clock.path, secrets, self._key)
-            for machine in allocation.machines:
-                if not machine.is_up:
-                    fail(machine, self._clock.now())
-        except OSError as error:
-            raise Unanswered(
-                f"machines of token {allocation.request.token} could not all be started: {error.strerror or error};"
-                " repeat the request with its token, or let its lease end"
-            ) from error
+        warnings = Warnings(ahead, self._settings.unwarned, self._settings.seed)
+        plans = self._market.planned_ends(affordable, held, now, number - self._folders.first_number, warnings)
+        return self._folders.create(request, plans, number, self._market.closes_at(request.market))
 
     def _seen(self, machine: MachineFolder) -> Machine:
         end = machine.ended
-        if end is None and not is_alive(machine):
+        if end is None and not is_alive(machine.folder):
             end = clean_up(machine, self.now())
         if end is not None and (link := self._links.pop(machine.id, None)) is not None:
             link.close()
+        if end is not None:
+            state = MachineState.GONE
+        elif machine.terminated_at is not None:
+            state = MachineState.LEAVING
+        else:
+            state = MachineState.RUNNING if machine.is_up else MachineState.STARTING
         request = machine.allocation.request
         return Machine(
             id=machine.id,
             market=request.market,
             bid=request.bid,
-            state=_state(machine) if end is None else MachineState.GONE,
+            state=state,
             started=machine.plan.started,
             tags=request.tags,
             address=HOST,
@@ -293,9 +289,3 @@ class LocalProvider(CloudProvider):
     def _require_begun(self) -> None:
         if not self._clock.started:
             raise NotFound(f"{self._folders.root}: the local market was not started; spotctl launch starts it")
-
-
-def _state(machine: MachineFolder) -> MachineState:
-    if machine.terminated_at is not None:
-        return MachineState.LEAVING
-    return MachineState.RUNNING if machine.is_up else MachineState.STARTING

@@ -103,7 +103,13 @@ class Replayed:
         When capacity falls, the newest machines are taken first. Earlier machines count as held until the market takes
         them, even if their launcher will terminate them before.
         """
-        price = self._price(request.market, now)
+        series = self._history(request.market)
+        if not series.first <= now <= series.last:
+            raise NoCapacity(
+                f"{request.market}: its history is replayed from {format_time(series.first)} to"
+                f" {format_time(series.last)}, and it is {format_time(now)}; start the market at a time in between"
+            )
+        price = self._replay.price(request.market, now)
         if request.bid is None:
             return (None,) * request.count
         if price > request.bid:
@@ -117,7 +123,12 @@ class Replayed:
             raise NoCapacity(f"{request.market} has no machine left now; try another market, or this one later")
         before = list(held)
         for _ in range(granted):
-            before.append(HeldSpot(now, self._taken_at(request.market, request.bid, before, now)))
+            moments = (
+                self._replay.evicted_at(request.market, request.bid, now),
+                self._short_at(request.market, before, now),
+            )
+            taken_at = min((at for at in moments if at is not None), default=None)
+            before.append(HeldSpot(now, taken_at))
         return tuple(machine.taken_at for machine in before[len(held) :])
 
     def planned_ends(
@@ -128,10 +139,6 @@ class Replayed:
             PlannedEnd(now, taken_at, None if taken_at is None else warnings.warned_at(allocation, now, taken_at))
             for taken_at in self.grant(request, held, now)
         )
-
-    def _taken_at(self, market: Market, bid: int, before: Sequence[HeldSpot], now: int) -> int | None:
-        moments = (self._replay.evicted_at(market, bid, now), self._short_at(market, before, now))
-        return min((at for at in moments if at is not None), default=None)
 
     def _short_at(self, market: Market, before: Sequence[HeldSpot], now: int) -> int | None:
         """When a market has too few machines for one more than those before, which are taken at their own times."""
@@ -145,15 +152,6 @@ class Replayed:
                 return short
             at, running = leave - 1, running - 1
         return self._replay.short_from(market, running, at)
-
-    def _price(self, market: Market, now: int) -> int:
-        series = self._history(market)
-        if not series.first <= now <= series.last:
-            raise NoCapacity(
-                f"{market}: its history is replayed from {format_time(series.first)} to {format_time(series.last)},"
-                f" and it is {format_time(now)}; start the market at a time in between"
-            )
-        return self._replay.price(market, now)
 
     def _history(self, market: Market) -> PriceSeries:
         try:

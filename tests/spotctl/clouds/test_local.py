@@ -304,7 +304,7 @@ def test_a_process_that_checks_a_lock_is_not_mistaken_for_a_machine(slow: LocalP
     with (state.parent / "lock").open() as looker, ThreadPoolExecutor(1) as pool:
         fcntl.flock(looker, fcntl.LOCK_SH)
         (machine,) = next(AllocationFolders(root).all()).machines
-        assert not is_alive(machine)
+        assert not is_alive(machine.folder)
         rent = pool.submit(slow.create, asked)
         time.sleep(0.1)
         fcntl.flock(looker, fcntl.LOCK_UN)
