@@ -21,8 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spotctl.clouds.remote.platforms import OLDEST_GLIBC, PYTHONS, MachinePlatform
-from spotctl.clouds.remote.requirements import closure
-from spotctl.clouds.remote.wheels import look_up_installed
+from spotctl.clouds.remote.wheels import closure, look_up_installed
 from spotctl.files.job.spec import Notify
 from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.work.training_workload import NODE_PACKAGES

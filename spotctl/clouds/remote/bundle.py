@@ -31,8 +31,7 @@ from spotctl.agent.data.wheel_files import place_of
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.remote.left_out import RULES, is_left_out
 from spotctl.clouds.remote.platforms import MachinePlatform, here, markers_here
-from spotctl.clouds.remote.requirements import closure
-from spotctl.clouds.remote.wheels import Wheel, chosen_wheels, digest_of, download, look_up_installed
+from spotctl.clouds.remote.wheels import Wheel, chosen_wheels, closure, digest_of, download, look_up_installed
 from spotctl.home.paths import PACKAGE
 
 _COMPRESSION_LEVEL = 1
@@ -80,9 +79,15 @@ def code_wheel(folder: Path) -> Archive:
 
 def whole_wheel(folder: Path) -> Archive:
     """All of spotctl, for a machine that does the launcher's work."""
-    others = {package.__name__: Path(str(package.__file__)).parent for package in (agileml, bidbrain, pricing_data)}
-    trees = [_tree(path, name) for name, path in {**others, "spotctl": PACKAGE, **_other_packages()}.items()]
-    return _wheel(folder, {name: content for tree in trees for name, content in tree.items()})
+    packages = {package.__name__: Path(str(package.__file__)).parent for package in (agileml, bidbrain, pricing_data)}
+    packages["spotctl"] = PACKAGE
+    # Clouds may come in packages of their own.
+    for name in {package.partition(".")[0] for package in cloud_packages().values()} - {"spotctl"}:
+        packages[name] = Path(str(import_module(name).__file__)).parent
+    files: dict[str, bytes] = {}
+    for name, path in packages.items():
+        files |= _tree(path, name)
+    return _wheel(folder, files)
 
 
 def _machine_parts() -> dict[str, bytes]:
@@ -99,26 +104,19 @@ def _machine_parts() -> dict[str, bytes]:
     return files
 
 
-def _other_packages() -> dict[str, Path]:
-    """The packages of clouds that do not come with spotctl, by their places in a wheel."""
-    others = {package.partition(".")[0] for package in cloud_packages().values()} - {"spotctl"}
-    return {name: Path(str(import_module(name).__file__)).parent for name in others}
-
-
-def _entry_points() -> bytes:
-    """The clouds, so that they are known on a machine, too."""
-    lines = (f"{entry.name} = {entry.value}" for entry in importlib.metadata.entry_points(group=GROUP))
-    return "\n".join([f"[{GROUP}]", *sorted(lines), ""]).encode()
-
-
 def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
     version = importlib.metadata.version("spotctl")
     files = dict(sources)
     info = f"spotctl-{version}.dist-info"
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: spotctl\nVersion: {version}\n".encode()
     files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: spotctl\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    files[f"{info}/entry_points.txt"] = _entry_points()
-    record = [f"{name},sha256={_record_digest(content)},{len(content)}" for name, content in sorted(files.items())]
+    # The clouds, so that they are known on a machine, too.
+    clouds = (f"{entry.name} = {entry.value}" for entry in importlib.metadata.entry_points(group=GROUP))
+    files[f"{info}/entry_points.txt"] = "\n".join([f"[{GROUP}]", *sorted(clouds), ""]).encode()
+    record: list[str] = []
+    for name, content in sorted(files.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        record.append(f"{name},sha256={digest},{len(content)}")
     files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
     return _store(folder, _zip(files))
 
@@ -175,7 +173,9 @@ def _kept(folder: Path, content: str, files: Callable[[], Mapping[str, bytes]]) 
     known = folder / f"packages-{hashlib.sha256(f'{content} {RULES}'.encode()).hexdigest()[:16]}"
     try:
         digest = known.read_text().strip()
-        return Archive(digest, _existing(folder / f"{digest}.zip"))
+        packed = folder / f"{digest}.zip"
+        os.stat(packed)  # noqa: PTH116 - raises FileNotFoundError, which `Path.exists` does not
+        return Archive(digest, packed)
     except FileNotFoundError:
         archive = _store(folder, _zip(files()))
         with atomic_write(known) as new:
@@ -232,12 +232,3 @@ def _store(folder: Path, content: bytes) -> Archive:
         with atomic_write(path) as new:
             new.write_bytes(content)
     return Archive(digest, path)
-
-
-def _existing(path: Path) -> Path:
-    os.stat(path)  # noqa: PTH116 - raises FileNotFoundError, which `Path.exists` does not
-    return path
-
-
-def _record_digest(content: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

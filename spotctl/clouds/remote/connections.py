@@ -47,9 +47,6 @@ class SshFiles:
     known_hosts: Path
     sockets: Path
 
-    def host_key_file(self, machine: str) -> Path:
-        return self.known_hosts / hashlib.sha256(machine.encode()).hexdigest()[:32]
-
 
 def judged(failure: ProviderError | None, last: ProviderError | None) -> ProviderError | None:
     """A failure of a machine's preparation: final if it is the second of its kind in a row, and no known delay."""
@@ -222,7 +219,7 @@ class MachineConnection:
         return SshHost(machine.id, machine.host, machine.port, machine.user, self._files.key, known)
 
     def _known_host(self) -> Path:
-        path = self._files.host_key_file(self.machine.id)
+        path = self._files.known_hosts / hashlib.sha256(self.machine.id.encode()).hexdigest()[:32]
         if path.exists():
             return path
         self._note("waiting for its console to show its ssh host key")

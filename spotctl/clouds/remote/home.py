@@ -56,8 +56,11 @@ class RemoteHome:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         known_hosts = folder / "known_hosts"
         known_hosts.mkdir(exist_ok=True, mode=0o700)
-        for old in (known_hosts, folder / "archives"):
-            _prune(old, time.time() - KEPT_SECONDS)
+        for kept in filter(Path.is_dir, (known_hosts, folder / "archives")):
+            before = time.time() - KEPT_SECONDS
+            for path in kept.iterdir():
+                if path.is_file() and path.stat().st_mtime < before:
+                    path.unlink(missing_ok=True)
         sockets = _socket_folder(folder)
         _remove_left(sockets)
         self._own = Path(tempfile.mkdtemp(prefix="", dir=sockets))
@@ -99,10 +102,3 @@ def _remove_left(sockets: Path) -> None:
             continue
         finally:
             os.close(lock)
-
-
-def _prune(folder: Path, before: float) -> None:
-    if folder.is_dir():
-        for path in folder.iterdir():
-            if path.is_file() and path.stat().st_mtime < before:
-                path.unlink(missing_ok=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import secrets
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from agileml.transport.certificates import HOSTNAME, certificate_and_key
 from spotctl.agent import layout
@@ -69,14 +70,6 @@ class Archives:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineContents:
-    """The files on a machine, and the Python that is to run our code; None if it has none."""
-
-    names: frozenset[str]
-    python: MachinePython | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Copy:
     """An archive for a place on the machine."""
 
@@ -99,50 +92,38 @@ class Bringing:
 
         Unusable: its image does not suit.
         """
-        contents = self._probe()
-        if self._is_started(contents):
-            return
-        python = self._suitable_python(contents)
-        self._progress("packing what it needs")
-        needed = archives()
-        packages = None if needed.packages is None else needed.packages(python.platform)
-        self._bring(
-            _Copy(needed.code, "spotctl's code", f"bundles/{needed.code.digest}"), needed.code, contents, python
-        )
-        if packages is not None:
-            self._bring_packages(packages, needed.code, contents, python)
-        if needed.job is not None:
-            job = _Copy(needed.job, "the job's folder", f"jobs/{needed.job.digest}")
-            self._bring(job, needed.code, contents, python)
-        self._progress("starting its agent")
-        self._start(start(needed, packages), python)
-
-    def _probe(self) -> MachineContents:
         lines = self._ssh.run(_PROBE).splitlines()
-        return MachineContents(frozenset(lines), preferred(pythons_in(lines), here()))
-
-    def _is_started(self, contents: MachineContents) -> bool:
-        """Whether the agent was started. Unanswered: the machine has not booted yet, or its agent has ended."""
-        if "agent/ended" in contents.names:
+        names = frozenset(lines)
+        if "agent/ended" in names:
             raise Unanswered(f"{self._machine}: its agent has ended, so the machine is ending")
-        if "ready" not in contents.names:
+        if "ready" not in names:
             raise Unanswered(f"{self._machine}: its start-up script has not finished; try again")
-        return "agent/started" in contents.names
-
-    def _suitable_python(self, contents: MachineContents) -> MachinePython:
-        python = contents.python
+        if "agent/started" in names:
+            return
+        python = preferred(pythons_in(lines), here())
         if python is None or python.platform.python < MIN_PYTHON:
             least = ".".join(map(str, MIN_PYTHON))
             there = str(python.platform) if python is not None else "no Python"
             raise Unusable(f"{self._machine}: it has {there}, and spotctl needs {least} or later: use another image")
-        return python
 
-    def _bring_packages(
-        self, packages: Packages, code: Archive, contents: MachineContents, python: MachinePython
-    ) -> None:
+        self._progress("packing what it needs")
+        needed = archives()
+        packages = None if needed.packages is None else needed.packages(python.platform)
+        code = _Copy(needed.code, "spotctl's code", f"bundles/{needed.code.digest}")
+        self._bring(code, needed.code, names, python)
+        if packages is not None:
+            self._bring_packages(packages, needed.code, names, python)
+        if needed.job is not None:
+            job = _Copy(needed.job, "the job's folder", f"jobs/{needed.job.digest}")
+            self._bring(job, needed.code, names, python)
+
+        self._progress("starting its agent")
+        self._start(start(needed, packages), python)
+
+    def _bring_packages(self, packages: Packages, code: Archive, present: Set[str], python: MachinePython) -> None:
         """From the package index if the machine reaches it, else from here."""
         target = f"bundles/{packages.digest}"
-        if target in contents.names:
+        if target in present:
             return
         if packages.wheels and all(wheel.is_public for wheel in packages.wheels):
             self._progress("fetching packages from the package index")
@@ -152,11 +133,11 @@ class Bringing:
                 self._ssh.run(words, json.dumps(given).encode(), FETCH_SECONDS)
                 return
         self._progress("packing packages for it")
-        self._bring(_Copy(packages.pack(), "packages", target), code, contents, python)
+        self._bring(_Copy(packages.pack(), "packages", target), code, present, python)
 
-    def _bring(self, copy: _Copy, code: Archive, contents: MachineContents, python: MachinePython) -> None:
+    def _bring(self, copy: _Copy, code: Archive, present: Set[str], python: MachinePython) -> None:
         """From another machine that has it, if it is large, else from here."""
-        if copy.target in contents.names:
+        if copy.target in present:
             return
         if copy.archive.path.stat().st_size < SPREAD_BYTES:
             self._send(copy, python, keep=False)
@@ -167,12 +148,16 @@ class Bringing:
     def _is_copied(self, copy: _Copy, code: Archive, python: MachinePython) -> bool:
         """Makes a copy when it is this machine's turn; False if the other machine did not give it."""
         server: ArchiveServer | None = None
+        waiting = f"waiting for {copy.what}, which another machine of the run gets first"
         try:
-            with self._spreading.turn(copy.archive.digest, self._note_waiting(copy)) as server:
+            with self._spreading.turn(copy.archive.digest, partial(self._progress, waiting)) as server:
                 if server is None:
                     self._send(copy, python, keep=True)
                 else:
-                    self._fetch(copy, server, code, python)
+                    self._progress(f"fetching {copy.what} from another machine of the run")
+                    fill = f"({_module(python, code, _PEER)} fetch {layout.ROOT}/$part/archive) || exit 1"
+                    given = json.dumps(server.given).encode() + b"\n"
+                    self._ssh.run(self._receive(copy, python, fill, keep=True), given, FETCH_SECONDS)
                 # A machine that cannot serve it has it all the same.
                 with suppress(ProviderError):
                     self._serve(copy, code, python)
@@ -188,12 +173,6 @@ class Bringing:
         self._progress(note.format(0))
         command = self._receive(copy, python, 'cat >"$part/archive"', keep=keep)
         self._ssh.send(command, copy.archive.path, lambda sent: self._progress(note.format(sent / _MIB)))
-
-    def _fetch(self, copy: _Copy, server: ArchiveServer, code: Archive, python: MachinePython) -> None:
-        self._progress(f"fetching {copy.what} from another machine of the run")
-        fill = f"({_module(python, code, _PEER)} fetch {layout.ROOT}/$part/archive) || exit 1"
-        given = json.dumps(server.given).encode() + b"\n"
-        self._ssh.run(self._receive(copy, python, fill, keep=True), given, FETCH_SECONDS)
 
     def _serve(self, copy: _Copy, code: Archive, python: MachinePython) -> None:
         """Lets other machines fetch it here. A fresh certificate tells those that this launcher sends."""
@@ -216,9 +195,6 @@ class Bringing:
             keep=f'mv "$part/archive" {copy.target}.archive' if keep else "",
             target=copy.target,
         )
-
-    def _note_waiting(self, copy: _Copy) -> Callable[[], None]:
-        return lambda: self._progress(f"waiting for {copy.what}, which another machine of the run gets first")
 
     def _start(self, start: AgentStart, python: MachinePython) -> None:
         code = f"{layout.BUNDLES}/{start.bundles[0]}"

@@ -70,9 +70,13 @@ class Spreading:
         """
         with self._changed:
             archive = self._archives.setdefault(digest, _Archive())
-            while (origin := self._origin(archive)) is CopyOrigin.WAIT:
+            while True:
+                origin = origin_of(archive.fetching, archive.sending, archive.failures)
+                if self._closed or origin is not CopyOrigin.WAIT:
+                    break
                 waiting()
                 self._changed.wait()
+            origin = CopyOrigin.HERE if self._closed else origin
             self._count(archive, origin, 1)
         failed = True
         try:
@@ -102,9 +106,6 @@ class Spreading:
             self._changed.notify_all()
         for server in servers:
             server.stop()
-
-    def _origin(self, archive: _Archive) -> str | CopyOrigin:
-        return CopyOrigin.HERE if self._closed else origin_of(archive.fetching, archive.sending, archive.failures)
 
     @staticmethod
     def _count(archive: _Archive, origin: str | CopyOrigin, change: int) -> None:

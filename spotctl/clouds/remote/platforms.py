@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from packaging.markers import default_environment
@@ -46,14 +46,13 @@ class MachinePlatform:
     @property
     def tags(self) -> tuple[str, ...]:
         """The platform tags of wheels (PEP 600) that run here, the newest first."""
-        return tuple(self._tags())
-
-    def _tags(self) -> Iterator[str]:
+        names: list[str] = []
         major, newest = self.glibc
         for minor in range(newest, _OLDEST_TAGS.get(self.processor, 17) - 1, -1):
-            yield f"manylinux_{major}_{minor}_{self.processor}"
-            if (name := _OLD_NAMES.get((major, minor))) is not None:
-                yield f"{name}_{self.processor}"
+            names.append(f"manylinux_{major}_{minor}")
+            if (major, minor) in _OLD_NAMES:
+                names.append(_OLD_NAMES[major, minor])
+        return tuple(f"{name}_{self.processor}" for name in names)
 
     @property
     def pip_options(self) -> tuple[str, ...]:

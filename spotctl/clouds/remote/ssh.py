@@ -98,7 +98,11 @@ class SshConnection:
         with self._messages.open("wb") as messages:
             self._process = self._start(words, subprocess.PIPE, messages)
         try:
-            self._wait_until_up()
+            assert self._process.stdout is not None
+            # The client gives up by itself: see its options.
+            if self._process.stdout.readline() != _CONNECTED_LINE:
+                self._process.wait()
+                raise failure_of(host, self._messages.read_text(errors="replace"))
         except BaseException:
             self.close()
             raise
@@ -179,14 +183,6 @@ class SshConnection:
                 stream.close()
         for path in (self._control, self._messages):
             path.unlink(missing_ok=True)
-
-    def _wait_until_up(self) -> None:
-        assert self._process.stdout is not None
-        # The client gives up by itself: see its options.
-        if self._process.stdout.readline() == _CONNECTED_LINE:
-            return
-        self._process.wait()
-        raise failure_of(self._host, self._messages.read_text(errors="replace"))
 
     def _run(self, words: Sequence[str], stdin: int | BinaryIO, sent: bytes | None, seconds: float) -> str:
         return self._outcome(self._start(words, stdin, subprocess.PIPE), sent, seconds)

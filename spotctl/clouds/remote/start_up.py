@@ -22,6 +22,12 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
     """The script. `now` is the moment of the request on the provider's clock. BadRequest: the payload is too large."""
     payload = None if request.payload is None else request.payload.to_json()
     machine = {"cloud": cloud, "lease_until": request.lease_until, "payload": payload}
+    # Where switching off is enough, a cloud has no way of its own in which machines delete themselves.
+    deletion = b""
+    if has_part(cloud, "self_deletion"):
+        path = part_of(cloud, "self_deletion").__file__
+        assert path is not None
+        deletion = Path(path).read_bytes()
     values = {
         "@USER@": USER,
         "@CONTAINERS@": "yes" if request.containers else "",
@@ -29,7 +35,7 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
         "@LEASE_SECONDS@": str(max(request.lease_until - now, 0) // 1_000_000),
         "@PUBLIC_KEY@": f"restrict,port-forwarding,pty {public_key}",
         "@SELF_DELETION@": _packed(Path(self_deletion.__file__).read_bytes()),
-        "@THIS_CLOUD@": _packed(_self_deletion_of(cloud)),
+        "@THIS_CLOUD@": _packed(deletion),
         "@MACHINE@": _packed(json.dumps(machine, separators=(",", ":")).encode()),
     }
     script = Path(__file__).with_name("start_up.sh").read_text()
@@ -41,15 +47,6 @@ def start_up_script(request: MachineRequest, cloud: str, public_key: str, now: i
             f" {MAX_BYTES}: make the job's setup or environment shorter, for example by a script in the job's folder"
         )
     return script
-
-
-def _self_deletion_of(cloud: str) -> bytes:
-    """How machines of a cloud delete themselves; empty where switching off is enough."""
-    if not has_part(cloud, "self_deletion"):
-        return b""
-    path = part_of(cloud, "self_deletion").__file__
-    assert path is not None
-    return Path(path).read_bytes()
 
 
 def _packed(content: bytes) -> str:

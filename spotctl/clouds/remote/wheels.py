@@ -1,4 +1,6 @@
-"""The wheels of a package index that run on a machine's platform: chosen by pip, and named by their SHA-256.
+"""The packages that machines need, with their requirements: as installed here, or as wheels of a package index.
+
+Wheels that run on a machine's platform are chosen by pip, and named by their SHA-256.
 
 pip reads the index, and proxies and logins for it, from its own configuration on this computer.
 """
@@ -13,7 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -21,12 +23,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pricing_data.atomic_write import atomic_write
 from spotctl.clouds.errors import Unusable
 from spotctl.clouds.remote.platforms import MachinePlatform
-from spotctl.clouds.remote.requirements import Closure, KnownPackage, closure
 
 _MAX_ROUNDS = 8
 _PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check", "--quiet", "--retries=1")
@@ -74,6 +76,56 @@ def chosen_wheels(folder: Path, names: Sequence[str], platform: MachinePlatform)
     return wheels
 
 
+def download(wheels: Sequence[Wheel], platform: MachinePlatform, into: Path) -> list[Path]:
+    """Downloads wheels to a folder. Unusable: the index does not have them any more."""
+    lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in wheels]
+    wanted = into / "wanted.txt"
+    wanted.write_text("".join(lines))
+    _run("download", platform, ("--require-hashes", f"--dest={into}", f"--requirement={wanted}"))
+    return sorted(into.glob("*.whl"))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPackage:
+    """A version of a package, and the requirements in its metadata."""
+
+    version: str
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """Packages and everything that they need: versions that are known, and requirements on packages that are not."""
+
+    known: Mapping[str, KnownPackage]
+    unknown: Mapping[str, str]
+
+    @property
+    def pinned(self) -> tuple[str, ...]:
+        """Requirements on all of them, the known ones in these versions. A local version is on no index."""
+        known = (f"{name}=={package.version.partition('+')[0]}" for name, package in self.known.items())
+        return tuple(sorted((*known, *self.unknown.values())))
+
+
+def closure(names: Iterable[str], look_up: Callable[[str], KnownPackage | None], markers: Mapping[str, str]) -> Closure:
+    """Follows the requirements of packages as far as they are known. Extras are not followed."""
+    known: dict[str, KnownPackage] = {}
+    unknown: dict[str, str] = {}
+    waiting = [Requirement(name) for name in names]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in known or (requirement.marker is not None and not requirement.marker.evaluate(dict(markers))):
+            continue
+        package = look_up(name)
+        if package is None:
+            unknown.setdefault(name, f"{name}{requirement.specifier}")
+            continue
+        known[name] = package
+        waiting += [Requirement(text) for text in package.requires]
+    return Closure(known, unknown)
+
+
 @cache
 def look_up_installed(name: str) -> KnownPackage | None:
     """The installed version of a package, if there is one."""
@@ -84,15 +136,6 @@ def look_up_installed(name: str) -> KnownPackage | None:
     return KnownPackage(distribution.version, tuple(distribution.requires or ()))
 
 
-def download(wheels: Sequence[Wheel], platform: MachinePlatform, into: Path) -> list[Path]:
-    """Downloads wheels to a folder. Unusable: the index does not have them any more."""
-    lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in wheels]
-    wanted = into / "wanted.txt"
-    wanted.write_text("".join(lines))
-    _run("download", platform, ("--require-hashes", f"--dest={into}", f"--requirement={wanted}"))
-    return sorted(into.glob("*.whl"))
-
-
 def _choose(installed: Closure, names: Sequence[str], platform: MachinePlatform) -> tuple[Wheel, ...]:
     """Asks the index until it has told the requirements of everything that is needed."""
     needed, seen = installed, dict[str, KnownPackage]()
@@ -101,12 +144,15 @@ def _choose(installed: Closure, names: Sequence[str], platform: MachinePlatform)
         return seen.get(name) or look_up_installed(name)
 
     for _ in range(_MAX_ROUNDS):
-        rows = _ask(needed.pinned, platform)
-        seen |= {_name(row): _package(row) for row in rows}
+        found: dict[str, Wheel] = {}
+        for row in _ask(needed.pinned, platform):
+            about, file = row["metadata"], row["download_info"]
+            name, version = canonicalize_name(about["name"]), about["version"]
+            found[name] = Wheel(name, version, file["url"], file["archive_info"]["hashes"]["sha256"])
+            seen[name] = KnownPackage(version, tuple(about.get("requires_dist", ())))
         needed = closure(names, look_up, platform.markers)
-        if not needed.unknown and needed.known.keys() <= {_name(row) for row in rows}:
-            wheels = (_wheel(row) for row in rows if _name(row) in needed.known)
-            return tuple(sorted(wheels, key=lambda wheel: wheel.name))
+        if not needed.unknown and needed.known.keys() <= found.keys():
+            return tuple(found[name] for name in sorted(needed.known))
     raise Unusable(f"cannot find out what {', '.join(names)} require on machines with {platform}")
 
 
@@ -118,24 +164,6 @@ def _ask(requirements: Sequence[str], platform: MachinePlatform) -> list[Mapping
         _run("install", platform, options)
         rows: list[Mapping[str, Any]] = json.loads(report.read_text())["install"]
     return rows
-
-
-def _about(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    metadata: Mapping[str, Any] = row["metadata"]
-    return metadata
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    return canonicalize_name(_about(row)["name"])
-
-
-def _package(row: Mapping[str, Any]) -> KnownPackage:
-    return KnownPackage(_about(row)["version"], tuple(_about(row).get("requires_dist", ())))
-
-
-def _wheel(row: Mapping[str, Any]) -> Wheel:
-    source = row["download_info"]
-    return Wheel(_name(row), _about(row)["version"], source["url"], source["archive_info"]["hashes"]["sha256"])
 
 
 def _run(command: str, platform: MachinePlatform, options: Sequence[str]) -> None:
