@@ -137,7 +137,10 @@ class MachineAgent:
         """Asks the running command to end; `_advance` kills the command once its grace is over."""
         if self._command is None or self._kill_at is not None:
             return
-        grace = self._grace
+        # Until a known eviction at the latest.
+        evictions = [deadline for notice, deadline in self._notices.items() if notice.kind == "evict"]
+        left = min(evictions, default=float("inf")) - time.monotonic()
+        grace = max(min(self._running_grace, left), 0.0)
         self._kill_at = time.monotonic() + grace
         if grace > 0:
             self._command.terminate()
@@ -174,13 +177,6 @@ class MachineAgent:
         for notice, deadline in self._notices.items():
             self._pass_on(notice, deadline)
 
-    @property
-    def _grace(self) -> float:
-        """The seconds of grace of the running command, until a known eviction at the latest."""
-        evictions = [deadline for notice, deadline in self._notices.items() if notice.kind == "evict"]
-        left = min(evictions, default=float("inf")) - time.monotonic()
-        return max(min(self._running_grace, left), 0.0)
-
     # -- lease and notices --------------------------------------------------------------------------------------------
 
     def _renew(self, until: int, seconds: float) -> None:
@@ -209,38 +205,43 @@ class MachineAgent:
 
     def _handle(self, connection: int, request: dict[str, Any]) -> dict[str, Any]:
         operation = str(request.get("do"))
-        act = self._operations.get(operation)
-        if act is None:
-            raise BrokenProtocol(f"unknown operation {operation[:40]!r}")
         if self._ending and operation in _REFUSED_WHILE_ENDING:
             raise MachineEnding(f"{self._settings.machine} is ending")
         try:
-            return act(connection, request) or {}
+            return self._answer(operation, connection, request)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise BrokenProtocol(f"bad arguments of {operation}: {type(error).__name__} {error}") from None
 
-    @property
-    def _operations(self) -> dict[str, Callable[[int, dict[str, Any]], dict[str, Any] | None]]:
-        return {
-            "assign": lambda _, request: self._assign(Payload.from_json(request["payload"])),
-            "renew": lambda _, request: self._renew(int(request["until"]), float(request["seconds"])),
-            "status": lambda *_: self._status(),
-            "notify": lambda _, request: self._notify(
-                MachineNotice(str(request["kind"]), int(request["until"]), str(request["source"])),
-                float(request["seconds"]),
-            ),
-            "notices": lambda *_: {"notices": [asdict(notice) for notice in self._notices]},
-            "output": lambda _, request: {"output": self._read_output(int(request["after"]))},
-            "output_times": lambda _, request: {
-                "times": read_chunk(times_file(self._output), int(request["after"]), OUTPUT_CHUNK)
-            },
-            "exec": lambda connection, request: {
-                "id": self._execs.start(connection, tuple(map(str, request["command"])), self._payload)
-            },
-            "exec_read": lambda connection, request: self._execs.read(
-                connection, int(request["id"]), int(request["out"]), int(request["err"])
-            ),
-        }
+    def _answer(self, operation: str, connection: int, request: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = {}
+        match operation:
+            case "assign":
+                self._assign(Payload.from_json(request["payload"]))
+            case "renew":
+                self._renew(int(request["until"]), float(request["seconds"]))
+            case "status":
+                answer = self._status()
+            case "notify":
+                notice = MachineNotice(str(request["kind"]), int(request["until"]), str(request["source"]))
+                self._notify(notice, float(request["seconds"]))
+            case "notices":
+                answer = {"notices": [asdict(notice) for notice in self._notices]}
+            case "output":
+                after = int(request["after"])
+                # Output that a caller has read must have a time.
+                self._times.note(now=True)
+                answer = {"output": read_chunk(self._output, after, OUTPUT_CHUNK)}
+            case "output_times":
+                answer = {"times": read_chunk(times_file(self._output), int(request["after"]), OUTPUT_CHUNK)}
+            case "exec":
+                command = tuple(map(str, request["command"]))
+                answer = {"id": self._execs.start(connection, command, self._payload)}
+            case "exec_read":
+                out, err = int(request["out"]), int(request["err"])
+                answer = self._execs.read(connection, int(request["id"]), out, err)
+            case _:
+                raise BrokenProtocol(f"unknown operation {operation[:40]!r}")
+        return answer
 
     def _status(self) -> dict[str, Any]:
         name, gpus = "" if self._payload is None else self._payload.name, self._gpus.use()
@@ -253,11 +254,6 @@ class MachineAgent:
             **({} if gpus is None else {"cards": asdict(gpus)}),
             **({} if bytes_moved is None else {"traffic": asdict(bytes_moved)}),
         }
-
-    def _read_output(self, after: int) -> str:
-        # Output that a caller has read must have a time.
-        self._times.note(now=True)
-        return read_chunk(self._output, after, OUTPUT_CHUNK)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 

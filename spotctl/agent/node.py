@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -66,6 +67,7 @@ class CommandNode:
         self._task, self._environment = task, environment
         self._machine = Path(environment[MARK])
         self._scratch = self._machine / "work" / task.name
+        self._checkpoint, self._plan = self._scratch / "checkpoint", self._scratch / "plan.json"
         self._command: RunningCommand | None = None
         self._told_to_end = threading.Event()
         self._cut_short: list[Path] = []
@@ -103,8 +105,9 @@ class CommandNode:
             return SAVED_AND_ENDED
         if code != SAVED_AND_ENDED:
             self._patiently(self._deliver)
-        if code == 0:
-            _attempt(lambda: self._patiently(self._note_end))
+        if code == 0 and self._task.marks:
+            note = partial(note_ended, self._task.marks, self._task.name, self._task.rank)
+            _attempt(lambda: self._patiently(note))
         return code if code >= 0 else 128 - code
 
     def _patiently(self, act: Callable[[], _T]) -> _T:
@@ -112,20 +115,16 @@ class CommandNode:
 
     def _until_end(self, command: RunningCommand, sync: CheckpointSync | None) -> int:
         look_at = 0.0
-        while (code := command.exit_code()) is None or (self._told_to_end.is_set() and self._others_run()):
+        while True:
+            code = command.exit_code()
+            # Processes of a program that was told to end may outlive its shell: they may still be saving.
+            others = (pid for pid, mark in marked() if mark == self._machine and pid != os.getpid())
+            if code is not None and not (self._told_to_end.is_set() and any(others)):
+                return code
             if sync is not None and not self._cut_short and time.monotonic() >= look_at:
                 _attempt(sync.look)
                 look_at = time.monotonic() + _STABLE_SECONDS
             time.sleep(_LOOK_SECONDS)
-        return code
-
-    def _note_end(self) -> None:
-        if self._task.marks:
-            note_ended(self._task.marks, self._task.name, self._task.rank)
-
-    def _others_run(self) -> bool:
-        """Whether processes of the program outlive its shell: they may still be saving."""
-        return any(mark == self._machine and pid != os.getpid() for pid, mark in marked())
 
     def _on_term(self, *_: object) -> None:
         self._told_to_end.set()
@@ -145,14 +144,6 @@ class CommandNode:
             return None if progress is None else progress.saving_seconds
 
         return CheckpointSync(policy, self._task, self._checkpoint, self._plan, write_seconds)
-
-    @property
-    def _checkpoint(self) -> Path:
-        return self._scratch / "checkpoint"
-
-    @property
-    def _plan(self) -> Path:
-        return self._scratch / "plan.json"
 
     def _words(self) -> list[str]:
         """The program, perhaps in its container."""

@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -85,17 +86,25 @@ def main(words: Sequence[str]) -> int:
     """
     if words:
         lock, up, given = map(int, words)
-        return _serve(lock, up, given)
+        # The lock stays open in the service and in its agent.
+        for descriptor in (lock, up, given):
+            os.set_inheritable(descriptor, False)
+        with os.fdopen(given) as file:
+            file.seek(0)
+            start = AgentStart.from_json(json.load(file))
+        RentedMachine(start).run(up)
+        return 0
+
     start = AgentStart.from_json(json.load(sys.stdin))
-    if (descriptor := _lock(Path(layout.LOCK))) is None:
+    if (held := _lock(Path(layout.LOCK))) is None:
         print("running")  # noqa: T201
         return 0
     ready = os.pipe()
     if os.fork() == 0:
         os.close(ready[0])
-        _become_service(start, descriptor, ready[1])
+        _become_service(start, held, ready[1])
     os.close(ready[1])
-    os.close(descriptor)
+    os.close(held)
     is_up = bool(os.read(ready[0], 1))
     print("running" if is_up else f"the agent could not be started; see {layout.AGENT_FOLDER}/agent.log")  # noqa: T201
     return 0 if is_up else 1
@@ -140,17 +149,6 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
         os._exit(1)
 
 
-def _serve(lock: int, up: int, given: int) -> int:
-    """Runs the service. `lock` stays open in the service and in its agent."""
-    for descriptor in (lock, up, given):
-        os.set_inheritable(descriptor, False)
-    with os.fdopen(given) as file:
-        file.seek(0)
-        start = AgentStart.from_json(json.load(file))
-    RentedMachine(start).run(up)
-    return 0
-
-
 def _environment(start: AgentStart) -> dict[str, str]:
     """The environment that payloads inherit, instead of the ssh session's."""
     user = pwd.getpwuid(os.getuid())
@@ -189,17 +187,29 @@ class RentedMachine:
         self._make_links()
         self._wake_ups.listen(self._on_signal)
         self._write_lease(time.monotonic() + settings.lease_seconds)
-        self._start_agent(settings, up)
+
+        socket_path = Path(layout.SOCKET)
+        socket_path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(socket_path))
+        socket_path.chmod(0o600)
+        listener.listen(64)
+        self._agent = fork_agent(
+            lambda: MachineAgent(settings, listener, self._link_secret), (*self._wake_ups.descriptors, up)
+        )
+        listener.close()
         _replace_text(Path(layout.STARTED), f"{self._agent}\n")
         os.write(up, b"1")
         os.close(up)
+
         poller = poller_of(str(machine["cloud"]), dict(os.environ))
         if poller is not None:
-            relay = NoticeRelay(poller, self._connect, time.sleep)
-            threading.Thread(target=relay.run, daemon=True).start()
+            connect = partial(LinkClient, socket_path, self._start.machine, self._link_secret, _LINK_SECONDS)
+            threading.Thread(target=NoticeRelay(poller, connect, time.sleep).run, daemon=True).start()
         status = self._until_end()
         kill_marked(self._folder)
-        self._note_end(status)
+        reasons = {LEASE_ENDED: "its lease has ended", SHUT_DOWN: "a shutdown was requested"}
+        _replace_text(Path(layout.ENDED), reasons.get(status, f"its agent failed with status {status}") + "\n")
 
     def _settings(self, machine: Mapping[str, Any]) -> AgentSettings:
         """The agent's settings, from the content of `layout.MACHINE_FILE` and the watchdog's lease."""
@@ -221,21 +231,6 @@ class RentedMachine:
         _replace_link(Path(layout.CODE), Path(layout.BUNDLES, self._start.bundles[0]))
         for name in (python, python.with_name("python")):
             _replace_link(name, Path(sys.executable))
-
-    def _start_agent(self, settings: AgentSettings, up: int) -> None:
-        path = Path(layout.SOCKET)
-        path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(path))
-        path.chmod(0o600)
-        listener.listen(64)
-        self._agent = fork_agent(
-            lambda: MachineAgent(settings, listener, self._link_secret), (*self._wake_ups.descriptors, up)
-        )
-        listener.close()
-
-    def _connect(self) -> LinkClient:
-        return LinkClient(Path(layout.SOCKET), self._start.machine, self._link_secret, _LINK_SECONDS)
 
     def _until_end(self) -> int:
         """Waits for the agent; returns its exit code, or the negative number of the signal that ended it."""
@@ -262,10 +257,6 @@ class RentedMachine:
         seconds = max(end - time.monotonic(), 0.0) + MARGIN_SECONDS
         uptime = float(Path("/proc/uptime").read_text().split()[0])
         _replace_text(Path(layout.LEASE), f"{time.time() + seconds:.0f} {uptime + seconds:.0f}\n")
-
-    def _note_end(self, status: int) -> None:
-        reasons = {LEASE_ENDED: "its lease has ended", SHUT_DOWN: "a shutdown was requested"}
-        _replace_text(Path(layout.ENDED), reasons.get(status, f"its agent failed with status {status}") + "\n")
 
     def _on_signal(self, *_: object) -> None:
         self._told_to_end = True

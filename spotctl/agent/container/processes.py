@@ -27,6 +27,8 @@ _WITH_SETUP = '(eval "$1") && shift && exec "$@"'
 """Runs the setup in a subshell, then replaces this shell by the rest of the command."""
 
 _PROC = Path("/proc")
+_MOUNTS, _FOLDER = "ns/mnt", "cwd"
+"""Links of a process there: to its mount namespace, and to its working directory."""
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.01
 
@@ -215,14 +217,6 @@ def parent_of(pid: int) -> int | None:
         return None
 
 
-def folder_of(pid: int) -> str | None:
-    """The working directory of a process; None if the process is gone or another user's."""
-    try:
-        return str((_PROC / str(pid) / "cwd").readlink())
-    except (PermissionError, FileNotFoundError, ProcessLookupError):
-        return None
-
-
 def environment_of(pid: int) -> dict[str, str]:
     """The environment with which a process was started; empty if the process is gone or another user's."""
     try:
@@ -257,15 +251,15 @@ def surroundings_of(machine: Path, agent: int, folder: str) -> Surroundings:
     own = machine / "work"
     own.mkdir(exist_ok=True)
     pid = at_work(machine)
-    container = pid if pid is not None and _mounts(pid) not in ("", _mounts(os.getpid())) else None
+    container = pid if pid is not None and _linked(pid, _MOUNTS) not in ("", _linked(os.getpid(), _MOUNTS)) else None
     outside = pid if container is None else None
     environment = {**environment_of(outside or agent), MARK: str(machine), LEASE_VARIABLE: str(machine / "job")}
-    return Surroundings(environment, (folder_of(outside) if outside else None) or folder or str(own), container)
+    return Surroundings(environment, (_linked(outside, _FOLDER) if outside else "") or folder or str(own), container)
 
 
-def _mounts(pid: int) -> str:
-    """The mount namespace of a process; empty if the process is gone or another user's, or without namespaces."""
+def _linked(pid: int, name: str) -> str:
+    """What a process's link of this name leads to; empty if the process is gone or another user's, or without one."""
     try:
-        return str((_PROC / str(pid) / "ns/mnt").readlink())
+        return str((_PROC / str(pid) / name).readlink())
     except (PermissionError, FileNotFoundError, ProcessLookupError):
         return ""

@@ -98,13 +98,10 @@ class LeaseIterator(Generic[BatchT]):
             if self._position.step % self._options.look_every == 0:
                 self._attend()
             yield batch
-            self._count_step()
+            done = self._position
+            self._position = TrainingPosition(done.epoch, done.batch + 1, done.step + 1)
+            self._lease.count_step()
         self._position = TrainingPosition(position.epoch + 1, 0, self._position.step)
-
-    def _count_step(self) -> None:
-        before = self._position
-        self._position = TrainingPosition(before.epoch, before.batch + 1, before.step + 1)
-        self._lease.count_step()
 
     def _attend(self) -> None:
         """Saves or ends before a batch as lease, notices and time require, together with all ranks."""

@@ -148,7 +148,8 @@ class LeaseHolder:
         self._lease: Watched[Lease] = Watched(folder / "lease.json", _lease)
         self._notice: Watched[LeaseNotice] = Watched(folder / "notice.json", _notice)
         self._seen = 0
-        self._length = 0.0
+        self.length = 0.0
+        """The current lease's duration when it was first seen, in seconds."""
         self._known: Lease | None = None
 
     @classmethod
@@ -163,13 +164,8 @@ class LeaseHolder:
         if lease is None:
             raise BrokenProtocol(f"{self._folder}: no lease.json of this boot; an agent writes one before the job")
         if lease != self._known:
-            self._known, self._length = lease, max(0.0, lease.ends - self.clock())
+            self._known, self.length = lease, max(0.0, lease.ends - self.clock())
         return lease
-
-    @property
-    def length(self) -> float:
-        """The current lease's duration when it was first seen, in seconds."""
-        return self._length
 
     def notice(self) -> LeaseNotice | None:
         """A notice that the job has not acted on yet."""

@@ -5,6 +5,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from spotctl.agent.errors import AgentError, BrokenFrame, MachineEnding, WrongSecret
@@ -102,7 +103,8 @@ class LinkServer:
             elif isinstance(key.data, _Connection):
                 self._serve(key.data, events)
             else:
-                _drain(key.fd)
+                with suppress(BlockingIOError):
+                    os.read(key.fd, 4096)
         now = time.monotonic()
         for stranger in self._strangers():
             if now - stranger.since > HANDSHAKE_SECONDS:
@@ -120,9 +122,13 @@ class LinkServer:
             sock, _ = self._listener.accept()
         except OSError:
             return
-        if len(self._connections) >= MAX_CONNECTIONS and not self._make_room():
-            sock.close()
-            return
+        if len(self._connections) >= MAX_CONNECTIONS:
+            # The oldest connection that has not authenticated makes room.
+            oldest = min(self._strangers(), key=lambda stranger: stranger.since, default=None)
+            if oldest is None:
+                sock.close()
+                return
+            self._close(oldest)
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -131,13 +137,6 @@ class LinkServer:
         self._connections[connection.number] = connection
         self._selector.register(sock, selectors.EVENT_READ, data=connection)
         self._write(connection)
-
-    def _make_room(self) -> bool:
-        """Closes the oldest connection that has not authenticated, if there is one."""
-        oldest = min(self._strangers(), key=lambda stranger: stranger.since, default=None)
-        if oldest is not None:
-            self._close(oldest)
-        return oldest is not None
 
     def _strangers(self) -> list[_Connection]:
         """The connections that have not authenticated."""
@@ -180,10 +179,3 @@ class LinkServer:
             self._selector.unregister(connection.socket)
             connection.socket.close()
             self._on_close(connection.number)
-
-
-def _drain(descriptor: int) -> None:
-    try:
-        os.read(descriptor, 4096)
-    except BlockingIOError:
-        return

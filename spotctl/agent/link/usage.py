@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -98,21 +98,17 @@ class GpuWatch:
 
 def parsed(answer: str) -> GpuUse | None:
     """The use of all GPUs, from one line for each (`87, 49813, 81559`); GPUs without figures do not count."""
-    gpus = [gpu for line in answer.splitlines() if (gpu := _gpu(line)) is not None]
+    gpus: list[tuple[int, int, int]] = []
+    for line in answer.splitlines():
+        # The tool prints `[N/A]` for a GPU that is divided between users.
+        with suppress(ValueError):
+            busy, used, memory = (int(part) for part in line.split(","))
+            gpus.append((busy, used, memory))
     total = sum(memory for _, _, memory in gpus)
     if not total:
         return None
     busy, used = sum(busy for busy, _, _ in gpus), sum(used for _, used, _ in gpus)
     return GpuUse(round(busy / len(gpus)), round(100 * used / total))
-
-
-def _gpu(line: str) -> tuple[int, int, int] | None:
-    # The tool prints `[N/A]` for a GPU that is divided between users.
-    try:
-        busy, used, total = (int(part) for part in line.split(","))
-    except ValueError:
-        return None
-    return busy, used, total
 
 
 COUNTERS = Path("/proc/net/dev")
