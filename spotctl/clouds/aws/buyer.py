@@ -163,18 +163,16 @@ class Networks:
 
     def groups(self, request: MachineRequest, vpc: str) -> tuple[str, ...]:
         """The security groups for a request's machines in a network."""
-        region = request.market.region
-        if not self._settings.security_groups:
-            return (self._own_group(request, region, vpc),)
-        named = self._settings.security_groups
-        filters = {"group-id": named, "vpc-id": [vpc]}
-        groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
-        if not groups:
-            raise BadRequest(f"{request.market}: none of the security groups {', '.join(named)} is in network {vpc}")
-        return tuple(group["GroupId"] for group in groups)
+        region, named = request.market.region, self._settings.security_groups
+        if named:
+            filters = {"group-id": named, "vpc-id": [vpc]}
+            groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
+            if not groups:
+                raise BadRequest(
+                    f"{request.market}: none of the security groups {', '.join(named)} is in network {vpc}"
+                )
+            return tuple(group["GroupId"] for group in groups)
 
-    def _own_group(self, request: MachineRequest, region: str, vpc: str) -> str:
-        """The run's group, with its rules. A caller that was killed may have made the group without them."""
         if not self._settings.ssh_from:
             raise BadRequest(
                 f"{request.market}: no address may reach its machines over ssh; set ssh_from in [aws] of config.toml to"
@@ -183,10 +181,11 @@ class Networks:
         key = region, vpc, group_name(request)
         if key not in self._groups:
             group = self._find_group(*key) or self._make_group(request, *key)
+            # A caller that was killed may have made the group without its rules.
             sources = admitted_sources(group.get("IpPermissions", ())) or self._settings.ssh_from
             self._replace(region, group, rules_of(group["GroupId"], sources))
             self._groups[key] = group["GroupId"]
-        return self._groups[key]
+        return (self._groups[key],)
 
     def _find_group(self, region: str, vpc: str, name: str) -> Row | None:
         filters = {"group-name": [name], "vpc-id": [vpc]}

@@ -63,8 +63,10 @@ def machine_of(row: Row, region: str, company: Mapping[str, str], request: Row |
         ended = _said_end(row)
         if request is not None:
             status = request.get("Status", {})
-            ended = _time(status.get("UpdateTime", "")) if ended is None else ended
-            reason = reason if code else _SPOT_ENDS.get(status.get("Code", ""), EndReason.FAILED)
+            if ended is None:
+                ended = _time(status.get("UpdateTime", ""))
+            if not code:
+                reason = _SPOT_ENDS.get(status.get("Code", ""), EndReason.FAILED)
         # Times are cut to seconds; nothing ended before it began.
         ended = None if ended is None else max(ended, started_of(row))
     return Machine(

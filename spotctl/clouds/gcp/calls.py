@@ -98,10 +98,10 @@ class GcpCalls:
         Unanswered: it takes too long.
         """
         method, where = WAIT_GLOBALLY, dict[str, str]()
-        if place is not None:
-            method, where = (
-                (WAIT_IN_ZONE, {"zone": place}) if orders.is_zone(place) else (WAIT_IN_REGION, {"region": place})
-            )
+        if place is not None and orders.is_zone(place):
+            method, where = WAIT_IN_ZONE, {"zone": place}
+        elif place is not None:
+            method, where = WAIT_IN_REGION, {"region": place}
         give_up = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < give_up:
             answer = self.call(method, what, operation=operation, **where)

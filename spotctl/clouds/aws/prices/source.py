@@ -101,9 +101,6 @@ class AwsSource:
                 for region in request.regions
             ]
             return [estimates, *public, FetchTask.failed(CLOUD, "account", error)]
-        return [advisor, *(task for region in regions for task in self._tasks_of(region, request))]
-
-    def _tasks_of(self, region: str, request: FetchRequest) -> Iterator[FetchTask]:
         pulls = {
             _SPOT_PRICES: self._spot_prices,
             "instance types": self._instance_types,
@@ -111,8 +108,12 @@ class AwsSource:
         }
         if exact_names(request.types):
             pulls["placement scores"] = self._placement_scores
-        for what, pull in pulls.items():
-            yield FetchTask(CLOUD, region, what, partial(pull, region, request), spot_prices=what == _SPOT_PRICES)
+        tasks = [advisor]
+        for region in regions:
+            for what, pull in pulls.items():
+                rows = partial(pull, region, request)
+                tasks.append(FetchTask(CLOUD, region, what, rows, spot_prices=what == _SPOT_PRICES))
+        return tasks
 
     def _public_prices(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         """On-demand prices of AWS's public price list, a few thousand at a time: one CSV of several hundred megabytes
