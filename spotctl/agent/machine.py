@@ -111,6 +111,7 @@ class MachineAgent:
             while not self._shut_down and time.monotonic() < self._lease_end:
                 self._advance()
                 self._server.serve(self._wait())
+
             code = SHUT_DOWN if self._shut_down else LEASE_ENDED
             self._ending = True
             self._stop_payload()
@@ -171,9 +172,11 @@ class MachineAgent:
             ID_VARIABLE: self._settings.machine,
             LEASE_VARIABLE: str(self._job.folder),
         }
+
         folder = Path(payload.folder or self._settings.payload_folder or own)
         self._command = RunningCommand(payload.command, folder, environment, self._output, self._folder)
         self._running_grace = payload.grace_seconds
+
         for notice, deadline in self._notices.items():
             self._pass_on(notice, deadline)
 

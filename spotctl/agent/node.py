@@ -92,15 +92,18 @@ class CommandNode:
             _say(f"resuming from checkpoint {restored.number}")
         if self._told_to_end.is_set():
             return SAVED_AND_ENDED
+
         self._command = RunningCommand(self._words(), Path.cwd(), self._variables(), None, self._machine)
         if self._told_to_end.is_set():
             self._command.terminate()
+
         code = self._until_end(self._command, sync)
         # Later signals change nothing: the command has ended by itself.
         was_told = self._told_to_end.is_set()
         self._command.end(0.0)
         if sync is not None and not self._cut_short:
             _attempt(lambda: self._patiently(sync.last))
+
         if was_told:
             return SAVED_AND_ENDED
         if code != SAVED_AND_ENDED:
@@ -121,6 +124,7 @@ class CommandNode:
             others = (pid for pid, mark in marked() if mark == self._machine and pid != os.getpid())
             if code is not None and not (self._told_to_end.is_set() and any(others)):
                 return code
+
             if sync is not None and not self._cut_short and time.monotonic() >= look_at:
                 _attempt(sync.look)
                 look_at = time.monotonic() + _STABLE_SECONDS

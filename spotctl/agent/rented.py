@@ -99,6 +99,7 @@ def main(words: Sequence[str]) -> int:
     if (held := _lock(Path(layout.LOCK))) is None:
         print("running")  # noqa: T201
         return 0
+
     ready = os.pipe()
     if os.fork() == 0:
         os.close(ready[0])
@@ -137,6 +138,7 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
             os.dup2(nothing.fileno(), 0)
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
+
         given = os.memfd_create("start", 0)
         os.write(given, json.dumps(start.to_json()).encode())
         for descriptor in (lock, up, given):
@@ -206,6 +208,7 @@ class RentedMachine:
         if poller is not None:
             connect = partial(LinkClient, socket_path, self._start.machine, self._link_secret, _LINK_SECONDS)
             threading.Thread(target=NoticeRelay(poller, connect, time.sleep).run, daemon=True).start()
+
         status = self._until_end()
         kill_marked(self._folder)
         reasons = {LEASE_ENDED: "its lease has ended", SHUT_DOWN: "a shutdown was requested"}
@@ -241,6 +244,7 @@ class RentedMachine:
                 return os.waitstatus_to_exitcode(status)
             if (end := self._lease.value()) is not None:
                 self._write_lease(end)
+
             if self._told_to_end and give_up is None:
                 kill(self._agent, signal.SIGTERM)
                 give_up = time.monotonic() + SHUTDOWN_SECONDS

@@ -105,6 +105,7 @@ class LinkServer:
             else:
                 with suppress(BlockingIOError):
                     os.read(key.fd, 4096)
+
         now = time.monotonic()
         for stranger in self._strangers():
             if now - stranger.since > HANDSHAKE_SECONDS:
@@ -132,6 +133,7 @@ class LinkServer:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
         self._accepted += 1
         connection = _Connection(self._accepted, sock, self._secret, self._machine)
         self._connections[connection.number] = connection
