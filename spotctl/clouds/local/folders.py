@@ -171,14 +171,14 @@ class AllocationFolders:
         parts = {machine: machine.rpartition("-") for machine in machines}
         names = {name for name, _, _ in parts.values() if name}
         allocations = {name: self._allocation(self.machines / name) for name in names}
-        found: dict[str, MachineFolder | None] = {}
+        folders: dict[str, MachineFolder | None] = {}
         for machine, (name, _, index) in parts.items():
             allocation = allocations.get(name)
             if allocation is None or not index.isdecimal() or int(index) >= len(allocation.plans):
-                found[machine] = None
+                folders[machine] = None
             else:
-                found[machine] = allocation.machines[int(index)]
-        return found
+                folders[machine] = allocation.machines[int(index)]
+        return folders
 
     def create(
         self, request: MachineRequest, plans: Sequence[PlannedEnd], number: int, closes_at: int

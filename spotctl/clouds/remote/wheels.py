@@ -144,15 +144,15 @@ def _choose(installed: Closure, names: Sequence[str], platform: MachinePlatform)
         return seen.get(name) or look_up_installed(name)
 
     for _ in range(_MAX_ROUNDS):
-        found: dict[str, Wheel] = {}
+        offered: dict[str, Wheel] = {}
         for row in _ask(needed.pinned, platform):
             about, file = row["metadata"], row["download_info"]
             name, version = canonicalize_name(about["name"]), about["version"]
-            found[name] = Wheel(name, version, file["url"], file["archive_info"]["hashes"]["sha256"])
+            offered[name] = Wheel(name, version, file["url"], file["archive_info"]["hashes"]["sha256"])
             seen[name] = KnownPackage(version, tuple(about.get("requires_dist", ())))
         needed = closure(names, look_up, platform.markers)
-        if not needed.unknown and needed.known.keys() <= found.keys():
-            return tuple(found[name] for name in sorted(needed.known))
+        if not needed.unknown and needed.known.keys() <= offered.keys():
+            return tuple(offered[name] for name in sorted(needed.known))
     raise Unusable(f"cannot find out what {', '.join(names)} require on machines with {platform}")
 
 
