@@ -258,7 +258,7 @@ def surroundings_of(machine: Path, agent: int, folder: str) -> Surroundings:
 
 
 def _linked(pid: int, name: str) -> str:
-    """What a process's link of this name leads to; empty if the process is gone or another user's, or without one."""
+    """The target of a process's link of this name; empty if the process is gone or another user's, or without one."""
     try:
         return str((_PROC / str(pid) / name).readlink())
     except (PermissionError, FileNotFoundError, ProcessLookupError):
