@@ -136,7 +136,3 @@ def _scalar_misfit(shape: Any, value: str) -> str:  # noqa: ANN401  # botocore's
     if (values := getattr(shape, "enum", ())) and value not in values:
         return f"not one of {', '.join(values)}"
     return ""
-
-
-_PATHS = ("/", "/[^/]+/?", "/[^/]+/.+")
-"""Patterns of paths with neither bucket nor key, with a bucket, and with both."""

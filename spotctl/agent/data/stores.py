@@ -7,14 +7,20 @@ obstore is imported when a bucket is first used: an agent that needs no bucket r
 
 from __future__ import annotations
 
+import http.client
 import re
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeVar
+from urllib.parse import quote
+from xml.etree import ElementTree
 
 from agileml.runtime.blob_store import BlobBytes
 
@@ -53,10 +59,10 @@ _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
 _CHANGED = ("BlobAlreadyExists", "ConditionalRequestConflict", "ConditionNotMet", "PreconditionFailed")
 _STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
-_INVALID = re.compile(r'with invalid path: .*?Path "([^"]*)"')
+_NO_PATH = ("with invalid path: ", "Could not parse path: ")
 _AROUND = re.compile(r"^Generic \w+ error: |Error performing (\w+ \S+ in \S+ - |list request: )")
 
-_NO_NAME = "a name that cannot be a file's, with an empty, . or .. part between slashes: choose another"
+_NO_NAME = "a name that cannot be a file's, with . or .. between slashes, or a slash at its end: choose another"
 
 T = TypeVar("T")
 
@@ -67,6 +73,10 @@ class StoreRefused(OSError):
 
 class StoreUnavailable(StoreRefused):
     """The store failed, or did not answer, in a way that may pass."""
+
+
+class _NotListed(StoreRefused):
+    """A name has empty, `.` or `..` parts, so that obstore lists nothing."""
 
 
 class NoSuchObject(StoreRefused):
@@ -106,58 +116,74 @@ def client_options(url: str) -> ClientConfig:
 class Bucket:
     """A bucket or container; messages use `name`, such as s3://bucket. Every call may raise StoreRefused.
 
-    `connect` makes obstore's client for a number of retries. A version is a generation where the store counts these,
-    and otherwise an entity tag.
+    `connect` makes obstore's client for a number of retries. Keys with empty parts, which obstore cannot express, are
+    named without all up to the last of these: the client's address, if it is given one, then ends with that part.
+    `page` makes a request for the keys below a prefix, from a place in the list on that the page before has named.
+    A version is a generation where the store counts these, and otherwise an entity tag.
     """
 
     def __init__(
-        self, name: str, connect: Callable[[int], ObjectStore], sleep: Callable[[float], None] = time.sleep
+        self,
+        name: str,
+        connect: Callable[[int, str | None], ObjectStore],
+        page: Callable[[str, str], urllib.request.Request],
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.name = name
-        self._connect, self._sleep = connect, sleep
-        self._clients: dict[int, ObjectStore] = {}
+        self._connect, self._page, self._sleep = connect, page, sleep
+        self._clients: dict[tuple[int, str | None], ObjectStore] = {}
 
     def put(self, key: str, content: bytes) -> None:
         """Writes a small object with one request."""
         import obstore
 
-        self._do(key, lambda: obstore.put(self._client(), key, content, use_multipart=False))
+        client, path = self._at(key)
+        self._do(key, lambda: obstore.put(client, path, content, use_multipart=False))
 
-    def write(self, key: str, pieces: Iterable[BlobBytes]) -> None:
+    def write(self, key: str, pieces: Iterable[BlobBytes] | Callable[[], Iterable[BlobBytes]]) -> None:
         """Writes an object that appears only when it is whole: a small one at once, a large one in parts.
 
-        What `pieces` raises passes through; the parts that were sent are then removed.
+        What `pieces` raises passes through; the parts that were sent are then removed. After a transient answer that
+        obstore takes as final, pieces that come from a function are sent again from the first.
         """
         import obstore
 
-        self._check(key)
-        source, first = iter(pieces), bytearray()
-        for piece in source:
-            first += piece
-            if len(first) > PART_BYTES:
-                break
-        else:
-            self.put(key, bytes(first))
-            return
-        whole = chain([bytes(first)], source)
-        try:
-            obstore.put(self._client(), key, whole, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
-        except _errors() as error:
-            # What `pieces` raises may be of the same kind as what obstore raises.
-            if isinstance(error, ValueError) or (isinstance(error, OSError) and error.errno is not None):
-                raise
-            raise _refusal(self._what(key), error) from None
+        client, path = self._at(key)
+        pause = FIRST_PAUSE
+        for attempt in range(1, ATTEMPTS + 1):
+            source, first = iter(pieces() if callable(pieces) else pieces), bytearray()
+            for piece in source:
+                first += piece
+                if len(first) > PART_BYTES:
+                    break
+            else:
+                self.put(key, bytes(first))
+                return
+            whole = chain([bytes(first)], source)
+            try:
+                obstore.put(client, path, whole, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+            except _errors() as error:
+                # What `pieces` raises may be of the same kind as what obstore raises.
+                if isinstance(error, ValueError) or (isinstance(error, OSError) and error.errno is not None):
+                    raise
+                if not callable(pieces) or _code(error) not in _REPEATED or attempt == ATTEMPTS:
+                    raise _refusal(self._what(key), error) from None
+            else:
+                return
+            self._sleep(pause)
+            pause *= 2
 
-    def get(self, key: str) -> Iterator[bytes]:
+    def get(self, key: str) -> Iterator[memoryview]:
         """The content in pieces. NoSuchObject: there is no such object."""
         import obstore
 
-        answer = self._do(key, lambda: obstore.get(self._client(), key))
+        client, path = self._at(key)
+        answer = self._do(key, lambda: obstore.get(client, path))
         done, failures, tag = 0, 0, answer.meta["e_tag"]
         while True:
             try:
                 for piece in answer.stream(min_chunk_size=_PIECE_BYTES):
-                    yield bytes(piece)
+                    yield memoryview(piece)
                     done, failures = done + len(piece), 0
             except _errors() as error:
                 failures += 1
@@ -169,11 +195,11 @@ class Bucket:
                 return
             self._sleep(FIRST_PAUSE)
             rest = {"range": {"offset": done}, "if_match": tag}
-            answer = self._do(key, lambda options=rest: obstore.get(self._client(), key, options=options))  # type: ignore[misc]
+            answer = self._do(key, lambda options=rest: obstore.get(client, path, options=options))  # type: ignore[misc]
 
     def list(self, prefix: str) -> list[str]:
         """The keys that begin with `prefix`. A marker of a folder, which obstore lists without its last slash, has it
-        again. Keys with empty, `.` or `..` parts, which obstore cannot express, are refused."""
+        again."""
         import obstore
 
         folder = prefix[: prefix.rfind("/") + 1].rstrip("/") or None
@@ -184,14 +210,21 @@ class Bucket:
             sizes = [(item["path"], item["size"]) for batch in batches for item in batch]
             return [(key, size) for key, size in sizes if key.startswith(prefix)]
 
-        listed = self._do(prefix, objects, prefix.rstrip("/"))
+        try:
+            # obstore would list what is below the prefix without its first slash.
+            listed = None if prefix.startswith("/") else self._do(prefix, objects)
+        except _NotListed:
+            listed = None
+        if listed is None:
+            return [*self._listed_by_hand(prefix)]
         return [key if size or self.exists(key) else f"{key}/" for key, size in listed]
 
     def exists(self, key: str) -> bool:
         import obstore
 
+        client, path = self._at(key)
         try:
-            self._do(key, lambda: obstore.head(self._client(), key))
+            self._do(key, lambda: obstore.head(client, path))
         except NoSuchObject:
             return False
         return True
@@ -200,15 +233,17 @@ class Bucket:
         """Removes an object; does nothing if there is none."""
         import obstore
 
+        client, path = self._at(key)
         with suppress(NoSuchObject):
-            self._do(key, lambda: obstore.delete(self._client(), key))
+            self._do(key, lambda: obstore.delete(client, path))
 
     def read(self, key: str) -> Content | None:
         """An object with its version; None: it does not exist."""
         import obstore
 
+        client, path = self._at(key)
         try:
-            answer = self._do(key, lambda: obstore.get(self._client(), key))
+            answer = self._do(key, lambda: obstore.get(client, path))
             data = self._do(key, lambda: bytes(answer.bytes()))
         except NoSuchObject:
             return None
@@ -222,12 +257,12 @@ class Bucket:
         """
         import obstore
 
-        self._check(key)
+        client, path = self._at(key, retries=0)
         mode: Literal["create"] | UpdateVersion = "create"
         if version is not None:
             mode = {"version": version} if version.isdigit() else {"e_tag": version}
         try:
-            written = obstore.put(self._client(0), key, data, mode=mode, use_multipart=False)
+            written = obstore.put(client, path, data, mode=mode, use_multipart=False)
         except _errors() as error:
             refused = _refusal(self._what(key), error)
         else:
@@ -241,26 +276,62 @@ class Bucket:
             raise ObjectChanged(str(refused))
         raise refused
 
-    def _client(self, count: int = ATTEMPTS - 1) -> ObjectStore:
-        if count not in self._clients:
-            self._clients[count] = self._connect(count)
-        return self._clients[count]
+    def check(self, key: str) -> None:
+        """Refuses what no address can name."""
+        parts = key.split("/")
+        if not {".", ".."}.isdisjoint(parts) or not parts[-1]:
+            raise StoreRefused(f"{self._what(key)}: {_NO_NAME}")
+
+    def ask(self, key: str, request: Callable[[], urllib.request.Request]) -> bytes:
+        """The store's answer to a request that obstore does not make."""
+
+        def answer() -> bytes:
+            try:
+                with urllib.request.urlopen(request(), timeout=CALL_SECONDS) as response:  # noqa: S310 - the store's own address
+                    return bytes(response.read())
+            except urllib.error.HTTPError as error:
+                with error:
+                    raise refusal(self._what(key), error.code, error.read().decode(errors="replace")) from None
+            except (urllib.error.URLError, TimeoutError, ConnectionError, http.client.HTTPException) as error:
+                raise StoreUnavailable(f"{self._what(key)}: no answer: {error}") from None
+
+        return self._do(key, answer)
+
+    def _client(self, retries: int = ATTEMPTS - 1, parent: str | None = None) -> ObjectStore:
+        if (retries, parent) not in self._clients:
+            self._clients[retries, parent] = self._connect(retries, parent)
+        return self._clients[retries, parent]
+
+    def _at(self, key: str, retries: int = ATTEMPTS - 1) -> tuple[ObjectStore, str]:
+        """The client for a key, and the key's name there."""
+        self.check(key)
+        parent, is_odd, path = f"/{key}".rpartition("//")
+        return (self._client(retries, quote(parent)), path) if is_odd else (self._client(retries), key)
+
+    def _listed_by_hand(self, prefix: str) -> Iterator[str]:
+        """The keys that begin with `prefix`, some of which obstore cannot express, so that it lists none."""
+        place = ""
+        while True:
+            listed = ElementTree.fromstring(self.ask(prefix, partial(self._page, prefix, place)))  # noqa: S314 - the store's own answer
+            # S3 and Cloud Storage name keys in Contents, Azure in Blobs/Blob.
+            named = [*listed.iterfind("{*}Contents/{*}Key"), *listed.iterfind("Blobs/Blob/Name")]
+            yield from (key.text or "" for key in named)
+            place = listed.findtext("{*}NextContinuationToken") or listed.findtext("NextMarker") or ""
+            if not place:
+                return
 
     def _what(self, key: str) -> str:
         return f"{self.name}/{key}"
 
-    def _check(self, key: str) -> None:
-        """Refuses what obstore cannot express."""
-        if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
-            raise StoreRefused(f"{self._what(key)}: {_NO_NAME}")
-
-    def _do(self, key: str, act: Callable[[], T], path: str | None = None) -> T:
-        """Acts, and again after S3's transient answers that obstore takes as final. `path`: obstore's key."""
-        self._check(key if path is None else path)
+    def _do(self, key: str, act: Callable[[], T]) -> T:
+        """Acts, and again after transient answers: obstore repeats most, and takes some of S3's as final."""
         pause = FIRST_PAUSE
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return act()
+            except StoreUnavailable:
+                if attempt == ATTEMPTS:
+                    raise
             except _errors() as error:
                 if _code(error) not in _REPEATED or attempt == ATTEMPTS:
                     raise _refusal(self._what(key), error) from None
@@ -275,8 +346,8 @@ def refusal(what: str, status: int, text: str) -> StoreRefused:
     message = " ".join(match[1].split())[:300] if (match := _MESSAGE.search(text)) else ""
     said = f"{what}: {code or (f'status {status}' if status else text)}{f': {message}' if message else ''}"
     kind: type[StoreRefused] = StoreRefused
-    if match := _INVALID.search(text):
-        said = f"{what}: {match[1]}: {_NO_NAME}"
+    if any(said_of_path in text for said_of_path in _NO_PATH):
+        kind = _NotListed
     elif code in _CLOCK_CODES:
         said = f"{what}: {code}: the clock of this computer is off by more than 15 minutes: set it"
     elif code in _REPEATED or status in _TEMPORARY:

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
@@ -178,7 +179,7 @@ def _download(place: ObjectPlace, kept: Path) -> None:
 def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
     try:
         for name, *_ in listing(folder):
-            place.bucket.write(place.prefix + name, file_pieces(folder / name))
+            place.bucket.write(place.prefix + name, partial(file_pieces, folder / name))
     except OSError as error:
         raise TransferFailed(f"output {destination}: cannot be written: {error}") from error
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hmac
 import http.client
 import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote, urlencode, urlsplit
 
 from spotctl.agent.data.stores import CALL_SECONDS, Bucket, StoreRefused, client_options, retries
 from spotctl.agent.lease.self_deletion import ask
@@ -48,18 +52,26 @@ def endpoint() -> str:
 def bucket(name: str, who: AwsIdentity) -> Bucket:
     """The bucket of this name."""
 
-    def connect(count: int) -> S3Store:
+    @cache
+    def region() -> str:
+        # Machines of several regions and clouds may share a bucket, and requests are signed for the bucket's region.
+        return ("" if endpoint() else bucket_region(f"{S3}/{name}")) or who.region() or "us-east-1"
+
+    def root() -> str:
+        return f"{endpoint() or f'https://s3.{region()}.amazonaws.com'}/{name}"
+
+    def connect(count: int, parent: str | None) -> S3Store:
         from obstore.store import S3Store
 
-        # Machines of several regions and clouds may share a bucket, and requests are signed for the bucket's region.
-        region = ("" if endpoint() else bucket_region(f"{S3}/{name}")) or who.region() or "us-east-1"
         config: S3Config = {"endpoint": endpoint()} if endpoint() else {}
         # The endpoint's certificate covers only one label in front of its own name.
         hosted = not endpoint() and "." not in name
+        if parent is not None:
+            config, hosted = {"aws_endpoint_url_s3": f"{root()}{parent}/"}, True
         return S3Store(
             name,
             config=config,
-            region=region,
+            region=region(),
             virtual_hosted_style_request=hosted,
             disable_bulk_delete=True,
             credential_provider=_provider(who.keys),
@@ -67,7 +79,11 @@ def bucket(name: str, who: AwsIdentity) -> Bucket:
             retry_config=retries(count),
         )
 
-    return Bucket(f"s3://{name}", connect)
+    def page(prefix: str, after: str) -> urllib.request.Request:
+        query = {"list-type": "2", "prefix": prefix, **({"continuation-token": after} if after else {})}
+        return _signed(root(), query, who.keys(), region())
+
+    return Bucket(f"s3://{name}", connect, page)
 
 
 def _provider(keys: Callable[[], AwsKeys]) -> Callable[[], S3Credential]:
@@ -81,6 +97,28 @@ def _provider(keys: Callable[[], AwsKeys]) -> Callable[[], S3Credential]:
         return {"access_key_id": known.key, "secret_access_key": known.secret, "token": token, "expires_at": expires}
 
     return provide
+
+
+def _signed(url: str, query: Mapping[str, str], keys: AwsKeys, region: str) -> urllib.request.Request:
+    """A request to read from S3, with Amazon's signature of version 4."""
+    now, asked = datetime.now(UTC), urlencode(sorted(query.items()), quote_via=quote, safe="")
+    place, digest_of_nothing = urlsplit(url), sha256().hexdigest()
+    headers = {"host": place.netloc, "x-amz-content-sha256": digest_of_nothing, "x-amz-date": f"{now:%Y%m%dT%H%M%SZ}"}
+    if keys.token:
+        headers["x-amz-security-token"] = keys.token
+    lines, names = [f"{name}:{value}" for name, value in headers.items()], ";".join(headers)
+    request = "\n".join(["GET", place.path, asked, *lines, "", names, digest_of_nothing])
+
+    scope = f"{now:%Y%m%d}/{region}/s3/aws4_request"
+    signed = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, sha256(request.encode()).hexdigest()])
+    key = f"AWS4{keys.secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, signed.encode(), "sha256").hex()
+    headers["Authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={keys.key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    return urllib.request.Request(f"{url}?{asked}", headers=headers)  # noqa: S310 - S3's own address
 
 
 def bucket_region(url: str) -> str:

@@ -9,10 +9,8 @@ from urllib.parse import quote
 
 from spotctl.agent.data.locations import TokenIdentity
 from spotctl.agent.data.stores import COPY_BYTES
-from spotctl.clouds.azure.storage import endpoint
+from spotctl.clouds.azure.storage import API_VERSION, endpoint
 from spotctl.clouds.store_calls import refused_as_store, store_answer
-
-_VERSION = "2023-11-03"
 
 
 class AzureLauncher:
@@ -43,7 +41,7 @@ def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
     does not. The identity that may read the source is shown with each request."""
     (origin, url), what = (_url(place, key) for place in (source, target)), f"az://{target}/{key}"
     proof = f"Bearer {who.token()[0]}"
-    headers = {"Authorization": proof, "x-ms-version": _VERSION}
+    headers = {"Authorization": proof, "x-ms-version": API_VERSION}
     size = int(store_answer("HEAD", origin, what, headers).headers["Content-Length"])
     copied = {**headers, "x-ms-copy-source": origin, "x-ms-copy-source-authorization": proof}
     if size <= COPY_BYTES:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
+from urllib.request import Request
 
 from spotctl.agent.data.locations import TokenIdentity, bearer
-from spotctl.agent.data.stores import Bucket, StoreRefused, client_options, retries
+from spotctl.agent.data.stores import Bucket, NoSuchObject, StoreRefused, client_options, retries
 from spotctl.agent.lease.self_deletion import fetch_metadata
 from spotctl.clouds.azure.machine import metadata_host
 
@@ -17,6 +21,9 @@ if TYPE_CHECKING:
 
 _STORAGE = "https://storage.azure.com/"
 
+API_VERSION = "2023-11-03"
+"""The version of the store's interface that requests of our own name."""
+
 
 def bucket(name: str, who: TokenIdentity) -> Bucket:
     """The container that is named with its account."""
@@ -24,19 +31,49 @@ def bucket(name: str, who: TokenIdentity) -> Bucket:
     if not account:
         raise StoreRefused(f"az://{name}: name the storage account: az://{container}@ACCOUNT/...")
 
-    def connect(count: int) -> AzureStore:
+    def connect(count: int, parent: str | None) -> AzureStore:
         from obstore.store import AzureStore
 
         return AzureStore(
-            container,
+            container if parent is None else "",
             account_name=account,
-            endpoint=endpoint(account),
+            endpoint=endpoint(account) if parent is None else f"{endpoint(account)}/{container}{parent}",
             credential_provider=bearer(who),
             client_options=client_options(endpoint(account)),
             retry_config=retries(count),
         )
 
-    return Bucket(f"az://{name}", connect)
+    def request(method: str, path: str, query: Mapping[str, str] | None = None) -> Request:
+        headers = {"Authorization": f"Bearer {who.token()[0]}", "x-ms-version": API_VERSION}
+        url = f"{endpoint(account)}/{container}{path}?{urlencode(query or {}, quote_via=quote)}"
+        return Request(url, headers=headers, method=method)  # noqa: S310 - the store's own address
+
+    def page(prefix: str, after: str) -> Request:
+        return request("GET", "", {"restype": "container", "comp": "list", "prefix": prefix, "marker": after})
+
+    return _Container(f"az://{name}", connect, page, lambda key: request("DELETE", f"/{quote(key)}"))
+
+
+class _Container(Bucket):
+    """obstore removes blobs with requests for several, which cannot name a blob with an empty part in its name."""
+
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[int, str | None], AzureStore],
+        page: Callable[[str, str], Request],
+        removal: Callable[[str], Request],
+    ) -> None:
+        super().__init__(name, connect, page)
+        self._removal = removal
+
+    def delete(self, key: str) -> None:
+        if "//" not in f"/{key}":
+            super().delete(key)
+            return
+        self.check(key)
+        with suppress(NoSuchObject):
+            self.ask(key, partial(self._removal, key))
 
 
 def endpoint(account: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import Request
 
 from spotctl.agent.data.locations import TokenIdentity, bearer
 from spotctl.agent.data.stores import Bucket, StoreRefused, client_options, retries
@@ -29,18 +30,23 @@ def endpoint() -> str:
 def bucket(name: str, who: TokenIdentity) -> Bucket:
     """The bucket of this name."""
 
-    def connect(count: int) -> GCSStore:
+    def connect(count: int, parent: str | None) -> GCSStore:
         from obstore.store import GCSStore
 
         return GCSStore(
-            name,
-            base_url=endpoint(),
+            name if parent is None else "",
+            base_url=endpoint() if parent is None else f"{endpoint()}/{name}{parent}",
             credential_provider=bearer(who),
             client_options=client_options(endpoint()),
             retry_config=retries(count),
         )
 
-    return Bucket(f"gs://{name}", connect)
+    def page(prefix: str, after: str) -> Request:
+        query = {"list-type": "2", "prefix": prefix, **({"continuation-token": after} if after else {})}
+        headers = {"Authorization": f"Bearer {who.token()[0]}"}
+        return Request(f"{endpoint()}/{name}?{urlencode(query, quote_via=quote)}", headers=headers)  # noqa: S310 - the store's own address
+
+    return Bucket(f"gs://{name}", connect, page)
 
 
 class MachineAccount:

@@ -7,7 +7,7 @@ from pathlib import Path
 from pricing_data.market import api_region, is_region_of
 from pricing_data.spelling import similar
 from spotctl.agent.cloud_parts import clouds_by_scheme, form_of
-from spotctl.agent.data.sets import SetLocation
+from spotctl.agent.data.sets import FOLDER, SetLocation
 from spotctl.files.job.forms import ANY
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.spec import JobSpec, data_variable
@@ -45,6 +45,15 @@ def paths_of(spec: JobSpec) -> dict[tuple[str, str], str]:
 def store_packages(spec: JobSpec) -> tuple[str, ...]:
     """The packages by which the job's machines reach its data, checkpoint and outputs; none if they are in no store."""
     return ("obstore",) if bucket_of(spec) or any("://" in path for path in spec.data.values()) else ()
+
+
+def written_places(spec: JobSpec) -> set[str]:
+    """The locations in object stores below which the job's machines and its launches write."""
+    written = {path for loc, path in paths_of(spec).items() if loc[0] != "data"}
+    stored = [data for location in spec.data.values() if (data := SetLocation.parse(location)) is not None]
+    buckets = {data.bucket for data in stored} | {bucket.rstrip("/") for bucket in spec.data_buckets.values()}
+    places = written | {f"{bucket}/{FOLDER}" for bucket in buckets}
+    return {place for place in places if place.partition("://")[0] in clouds_by_scheme()}
 
 
 def bucket_of(spec: JobSpec) -> str:

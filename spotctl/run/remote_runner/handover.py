@@ -32,7 +32,7 @@ from spotctl.run.remote_runner.place import RunPlace, keep, place_of_run, publis
 from spotctl.run.remote_runner.start import JOB, RunnerStart
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunEnd, RunObserver
-from spotctl.run.start.workloads import check_checkpoint_is_free, prepare_checkpoints, workload_of
+from spotctl.run.start.workloads import check_checkpoint_is_free, prepare_places, workload_of
 from spotctl.run.stored_data.storing import store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
@@ -108,7 +108,7 @@ def launch_and_hand_over(given: Launch) -> Moved | RunEnd:
                 f" {spec.name} ends it"
             )
         spec = store_data(spec, given.settings, given.note, given.stopped)
-        prepare_checkpoints(spec, fresh=given.fresh)
+        prepare_places(spec, fresh=given.fresh)
         if given.fresh:
             resume_state.forget(paths.kept(spec.name))
         settings = homes.new_home(spec.name, given.settings)

@@ -46,7 +46,7 @@ from spotctl.run.start.observing import RunEnd, RunObserver, turn_reports
 from spotctl.run.start.watching import QuotaWatch, fresh_prices
 from spotctl.run.start.workloads import (
     check_checkpoint_is_free,
-    prepare_checkpoints,
+    prepare_places,
     workload_of,
 )
 from spotctl.run.stored_data.regional import RegionalCopies
@@ -100,7 +100,7 @@ def launch_locked(
         remove_waiting(paths, spec.name)
         check_checkpoint_is_free(spec, log)
         spec = store_data(spec, settings, partial(observer.on_remark, spec.name), observer.is_stopped)
-        prepare_checkpoints(spec, fresh=fresh)
+        prepare_places(spec, fresh=fresh)
         if fresh:
             resume_state.forget(paths.kept(spec.name))
         if plan is None and spec.is_local:

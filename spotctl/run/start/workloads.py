@@ -14,13 +14,13 @@ from spotctl.agent.data.locations import StoreIdentity
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.errors import AgentError
 from spotctl.clouds.wiring import buckets_of
-from spotctl.files.job.data_places import paths_of
+from spotctl.files.job.data_places import paths_of, written_places
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
 from spotctl.log.statuses import not_ended
 from spotctl.log.store import EventLog
-from spotctl.run.environment import RunEnvironment
+from spotctl.run.environment import LAUNCHER, RunEnvironment
 from spotctl.run.work.workload import Workload
 
 if TYPE_CHECKING:
@@ -87,28 +87,27 @@ def check_checkpoint_is_free(spec: JobSpec, log: EventLog) -> None:
             )
 
 
-def prepare_checkpoints(spec: JobSpec, *, fresh: bool) -> None:
-    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them, without
-    the parts of files that killed machines have left there, which would be billed for ever."""
+def prepare_places(spec: JobSpec, *, fresh: bool) -> None:
+    """Removes a command's checkpoints if the job is finished or starts `fresh`; otherwise it resumes from them. Removes
+    the parts of files that killed machines, or launches, have left where the job writes: they would be billed for
+    ever."""
     program = spec.program
     if isinstance(program, Command) and program.checkpoint is not None:
         from spotctl.agent.checkpoints.stored import discard_checkpoints
-        from spotctl.run.environment import LAUNCHER
 
         try:
             discard_checkpoints(program.checkpoint.path, fresh=fresh, who=LAUNCHER)
         except AgentError as error:
             raise BadRequest(f"{spec.name}: {error}") from error
-        drop_abandoned_parts(program.checkpoint.path, LAUNCHER)
+    for location in sorted(written_places(spec)):
+        drop_abandoned_parts(location, LAUNCHER)
 
 
 def drop_abandoned_parts(location: str, who: StoreIdentity) -> None:
-    """Removes parts of objects that killed machines left below a location more than a day ago, as far as `who` may."""
+    """Removes parts of objects that were left below a location more than a day ago, as far as `who` may."""
     scheme, _, rest = location.partition("://")
-    cloud = clouds_by_scheme().get(scheme)
-    if cloud is None:
-        return
     name, _, prefix = rest.partition("/")
     before = datetime.now(UTC) - timedelta(days=1)
+    cloud = clouds_by_scheme()[scheme]
     with suppress(StoreRefused):
         buckets_of(cloud).drop_abandoned(name, f"{prefix.strip('/')}/".lstrip("/"), before, who.at(cloud))

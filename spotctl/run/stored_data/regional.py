@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from agileml.runtime.blob_store import BlobBytes
 from pricing_data.units import counted
 from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.agent.data.locations import StoreIdentity, place_of
@@ -97,7 +98,7 @@ def copy_set(
         if copies is not None:
             copies(FILES + digest)
         else:
-            target.write(FILES + digest, _checked(source, digest, check))
+            target.write(FILES + digest, lambda: _checked(source, digest, check))
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         pending = [pool.submit(copy, digest) for digest in missing]
@@ -111,7 +112,7 @@ def copy_set(
     return missing
 
 
-def _checked(source: Bucket, digest: str, check: Callable[[float], object]) -> Iterator[bytes]:
+def _checked(source: Bucket, digest: str, check: Callable[[float], object]) -> Iterator[BlobBytes]:
     """The content of a file. StoreRefused, before its last piece can count: it is damaged."""
     hashed = hashlib.sha256()
     for piece in source.get(FILES + digest):

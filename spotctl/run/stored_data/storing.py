@@ -138,10 +138,10 @@ class _Storing:
 
 
 def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:
-    progress = _Progress(sum(size for _, size in files.values()))
+    progress = _Progress(sum(size for _, size in files.values()), dict.fromkeys(files, 0))
 
     def send(digest: str, path: Path) -> None:
-        bucket.write(FILES + digest, _checked_pieces(path, digest, progress, ended))
+        bucket.write(FILES + digest, lambda: _checked_pieces(path, digest, progress, ended))
 
     ended = threading.Event()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
@@ -154,7 +154,8 @@ def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: 
                     future.result()
                 storing.check()
                 if pending and time.monotonic() > say_at:
-                    storing.say(f"data {storing.name}: {gigabytes(progress.sent)} of {gigabytes(progress.total)} sent")
+                    sent = gigabytes(sum(progress.sent.values()))
+                    storing.say(f"data {storing.name}: {sent} of {gigabytes(progress.total)} sent")
                     say_at = time.monotonic() + _SAY_SECONDS
         except BaseException:
             ended.set()
@@ -164,21 +165,23 @@ def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: 
 
 @dataclass(slots=True)
 class _Progress:
+    """Bytes in all, and those of each file that were sent."""
+
     total: int
-    sent: int = 0
+    sent: dict[str, int]
 
 
 def _checked_pieces(path: Path, digest: str, progress: _Progress, ended: threading.Event) -> Iterator[bytes]:
     """The content of a file. DataChanged, before its last piece can count: it is not what was described."""
     hashed = hashlib.sha256()
+    progress.sent[digest] = 0
     try:
         for piece in file_pieces(path):
             if ended.is_set():
                 raise DataChanged(path)
             hashed.update(piece)
             yield piece
-            # Threads may lose some of it to each other; it is only said.
-            progress.sent += len(piece)
+            progress.sent[digest] += len(piece)
     except OSError as error:
         raise DataChanged(os.fspath(path)) from error
     if hashed.hexdigest() != digest:

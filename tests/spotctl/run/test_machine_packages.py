@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from spotctl.clouds.remote import wheels
+from spotctl.clouds.remote.bundle import packages_for
 from spotctl.clouds.remote.platforms import MachinePlatform, here
+from spotctl.files.job.data_places import store_packages
 from spotctl.files.job.reader import loads
 from spotctl.home.config import load
 from spotctl.home.errors import BadRequest
@@ -110,6 +113,36 @@ def test_a_launcher_like_its_machines_needs_no_index(tmp_path: Path, monkeypatch
     monkeypatch.setattr(machine_packages, "USUAL_PYTHON", own.python)
     monkeypatch.setitem(machine_packages._PROCESSORS, "x86_64", (own.processor,))
     check_machine_packages(loads(training(), tmp_path / "job.yaml"), load({}, tmp_path))
+
+
+def test_machines_of_a_job_with_a_bucket_get_obstore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the index that they reach: the wheel is for all Pythons from one on."""
+    places = ("checkpoint: {path", "outputs: {model", "data: {corpus")
+    specs = [loads(f"{COMMAND}{place}: 's3://bucket/c'}}\n", tmp_path / "job.yaml") for place in places]
+    assert [store_packages(spec) for spec in specs] == [("obstore",)] * 3
+    for module in (machine_packages.__name__, "spotctl.clouds.remote.bundle"):
+        monkeypatch.setattr(f"{module}.here", lambda: MachinePlatform((3, 13), "aarch64", (2, 41)))
+    use_index(monkeypatch, tmp_path / "index")
+    settings = load({}, tmp_path)
+    with pytest.raises(BadRequest, match="no wheel of obstore"):
+        check_machine_packages(specs[0], settings)
+    for name, tag in {"obstore": "cp311-abi3-manylinux_2_28_x86_64", "typing-extensions": "py3-none-any"}.items():
+        installed = wheels.look_up_installed(name)
+        assert installed is not None
+        add_wheel(tmp_path / "index", name, installed.version, tag, installed.requires)
+    check_machine_packages(specs[0], settings)
+    packages = packages_for(tmp_path / "archives", store_packages(specs[0]), UBUNTU)
+    assert {wheel.name for wheel in packages.wheels} == {"obstore", "typing-extensions"}
+
+
+def test_obstore_travels_to_machines_like_the_launcher_as_it_is_installed(tmp_path: Path) -> None:
+    own = here()
+    assert own is not None
+    packages = packages_for(tmp_path, ("obstore",), own)
+    assert packages.wheels == ()
+    with zipfile.ZipFile(packages.pack().path) as archive:
+        assert "obstore/_obstore.abi3.so" in archive.namelist()
+    assert packages_for(tmp_path, ("obstore",), own).digest == packages.digest
 
 
 def test_a_command_brings_its_own_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

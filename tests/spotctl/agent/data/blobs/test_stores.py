@@ -11,11 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
+from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob, file_pieces
 from spotctl.agent.cloud_parts import clouds_by_scheme
 from spotctl.agent.data import stores
 from spotctl.agent.data.locations import MACHINE, place_of, shared_object, store_at
-from spotctl.agent.data.stores import Content, NoSuchObject, ObjectChanged, StoreRefused, StoreUnavailable
+from spotctl.agent.data.stores import (
+    Content,
+    NoSuchObject,
+    ObjectChanged,
+    StoreRefused,
+    StoreUnavailable,
+)
 from spotctl.clouds.aws import storage as aws
 from spotctl.clouds.azure import storage as azure
 from spotctl.clouds.wiring import buckets_of
@@ -156,14 +162,45 @@ class ObjectSuite(BlobStoreSuite):
     def test_a_name_that_cannot_be_a_files_is_refused(self, bucket: ObjectStore) -> None:
         place = place_of(self.location)
         assert place is not None
-        for name in ("a//b", "/a", "a/../b", "a/./b", "a/"):
+        for name in ("a/../b", "a/./b", "a//../b", "..//a", "a/", "a//"):
             for use in (place.bucket.delete, lambda key: place.bucket.write(key, [b"."]), place.bucket.exists):
                 with pytest.raises(StoreRefused, match=r"^\w+://[\w@]+/.*: a name that cannot be a file's"):
                     use(name)
-        bucket.objects["data/a//b"] = Stored(b"")
-        with pytest.raises(StoreRefused, match="data/a//b: a name that cannot be a file's"):
-            place.bucket.list("data/")
-        assert set(bucket.objects) == {"data/a//b"}
+        bucket.objects["data/a/../b"] = Stored(b"")
+        assert place.bucket.list("data/") == ["data/a/../b"]
+        with pytest.raises(StoreRefused, match=r"data/a/\.\./b: a name that cannot be a file's"):
+            next(place.bucket.get("data/a/../b"))
+        assert set(bucket.objects) == {"data/a/../b"}
+
+    def test_keys_with_empty_parts_are_objects_like_others(
+        self, bucket: ObjectStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """obstore refuses to name them, and to list anything next to them."""
+        monkeypatch.setattr(stores, "PART_BYTES", 1000)
+        place = place_of(self.location)
+        assert place is not None
+        contents = {"a//b": 10, "/a": 20, "a///b//c d+ä~%2F": 5000, "a/c": 30, "//&=": 40, "b//x": 0}
+        for key, size in contents.items():
+            place.bucket.write(key, [bytes(size // 2), bytes(size - size // 2)])
+        assert {key: len(stored.content) for key, stored in bucket.objects.items()} == contents
+        assert {key: len(b"".join(place.bucket.get(key))) for key in contents} == contents
+        for prefix in ("", "a/", "a//", "a///b//", "/", "b/", "b//x"):
+            server.faults.append(Fault("bucket", Reply(503), times=2))
+            assert set(place.bucket.list(prefix)) == {key for key in contents if key.startswith(prefix)}
+        for key in contents:
+            place.bucket.delete(key)
+            assert not place.bucket.exists(key)
+        server.faults.append(Fault("bucket", Reply(403), times=-1))
+        with pytest.raises(StoreRefused, match="may not do this"):
+            place.bucket.list("a//")
+
+    def test_an_object_with_an_empty_part_in_its_name_has_two_writers(self, bucket: ObjectStore) -> None:
+        ours, theirs = (shared_object(f"{self.location.rstrip('/')}//runs/claim") for _ in range(2))
+        first = ours.write(b"ours", None)
+        with pytest.raises(ObjectChanged):
+            theirs.write(b"theirs", None)
+        assert ours.read() == Content(b"ours", first)
+        assert set(bucket.objects) == {"jobs/a b//runs/claim"}
 
     def test_what_the_last_version_wrote_is_read(self, store: BlobStore, bucket: ObjectStore) -> None:
         """A blob is its content and the SHA-256 of it; a name is a key below the location."""
@@ -284,6 +321,36 @@ class TestS3(ObjectSuite):
         server.faults.append(Fault("bucket", passing, times=-1))
         with pytest.raises(StoreUnavailable, match=code):
             store.put("x", [b"content"])
+
+    @pytest.mark.parametrize(("status", "code"), [(400, "RequestTimeout"), (409, "OperationAborted")])
+    @pytest.mark.parametrize("request_number", [0, 1, 2])
+    def test_a_large_file_is_sent_again_when_a_part_met_an_answer_that_passes(
+        self,
+        bucket: ObjectStore,
+        server: LoopbackServer,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        status: int,
+        code: str,
+        request_number: int,
+    ) -> None:
+        """Of an upload's requests, the first begins it, and the others send a part."""
+        monkeypatch.setattr(stores, "PART_BYTES", 1000)
+        (tmp_path / "model").write_bytes(bytes(range(256)) * 10)
+        place = place_of(self.location)
+        assert place is not None
+        passing = Reply(status, f"<Error><Code>{code}</Code></Error>".encode())
+        server.faults.append(Fault("model", passing, skip=request_number))
+        place.bucket.write("model", partial(file_pieces, tmp_path / "model"))
+        assert bucket.objects["model"].content == bytes(range(256)) * 10
+        assert bucket.parts == {}
+        # What can be read only once is not sent again: its writer is told that the failure may pass.
+        server.faults.append(Fault("model", passing, skip=request_number))
+        with pytest.raises(StoreUnavailable, match=code):
+            place.bucket.write("model", file_pieces(tmp_path / "model"))
+        server.faults.append(Fault("model", passing, times=-1))
+        with pytest.raises(StoreUnavailable, match=code):
+            place.bucket.write("model", partial(file_pieces, tmp_path / "model"))
 
     @pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "RequestExpired"])
     def test_a_wrong_clock_is_named(self, store: BlobStore, server: LoopbackServer, code: str) -> None:
