@@ -80,12 +80,12 @@ def test_a_command_goes_on_from_its_checkpoint(
         reach = "http://" + host.reach(int(server.url.rpartition(":")[2]))
         if cloud == "aws":
             kept.check = aws_signed(reach, "A", "S", "T", "eu-west-1")
-        with renting(host, tmp_path) as first:
+        with renting(host, tmp_path, packages=("obstore",)) as first:
             first.start(payload(1, AGAIN=""), cloud=cloud, metadata=identity, environment={variable: reach})
             first.prepared()
             eventually(lambda: any(key.endswith(".record") for key in kept.objects))
             eventually(lambda: b"2\n" in b"".join(one.content[:2] for one in kept.objects.values()))
-        with renting(host, tmp_path) as second:
+        with renting(host, tmp_path, packages=("obstore",)) as second:
             second.start(payload(2, AGAIN="yes"), cloud=cloud, metadata=identity, environment={variable: reach})
             link = second.prepared()
             eventually(lambda: link.status().exit_code is not None)
