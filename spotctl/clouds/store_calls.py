@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pricing_data.errors import CloudError
-from spotctl.agent.data.stores import ATTEMPTS, CALL_SECONDS, FIRST_PAUSE, StoreRefused, StoreUnavailable, refusal
+from spotctl.agent.data.stores import CALL_SECONDS, StoreRefused, StoreUnavailable, refusal, repeated
 
 if TYPE_CHECKING:
     from httpx import Response
@@ -37,18 +36,13 @@ def store_answer(
     """
     import httpx
 
-    pause = FIRST_PAUSE
-    for attempt in range(1, ATTEMPTS + 1):
+    def answer() -> Response:
         try:
-            answer = httpx.request(method, url, params=query, headers=dict(headers), content=body, timeout=CALL_SECONDS)
+            reply = httpx.request(method, url, params=query, headers=dict(headers), content=body, timeout=CALL_SECONDS)
         except httpx.TransportError as error:
-            failure: StoreRefused = StoreUnavailable(f"{what}: no answer: {error}")
-        else:
-            if answer.is_success:
-                return answer
-            failure = refusal(what, answer.status_code, answer.text)
-        if attempt == ATTEMPTS or not isinstance(failure, StoreUnavailable):
-            raise failure
-        time.sleep(pause)
-        pause *= 2
-    raise AssertionError("the last attempt returns or raises")
+            raise StoreUnavailable(f"{what}: no answer: {error}") from None
+        if not reply.is_success:
+            raise refusal(what, reply.status_code, reply.text)
+        return reply
+
+    return repeated(what, answer)

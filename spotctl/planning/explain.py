@@ -131,17 +131,17 @@ def _weighed(
     rent = Rent(offer, machines, bid)
     instead = Choice(rent, price, beta_of(fleet.market_history, rent, price))
     instead = replace(instead, usd_per_work=usd_per_work(first_hour([instead], fleet, interval).shares[0]))
-    dearest = max(chosen.usd_per_work for chosen in choice)
-    relative = instead.usd_per_work / dearest if dearest and isfinite(instead.usd_per_work) else None
-    return RejectedMarket(offer.market, _compared(instead, dearest), instead, relative)
+    highest = max(chosen.usd_per_work for chosen in choice)
+    relative = instead.usd_per_work / highest if highest and isfinite(instead.usd_per_work) else None
+    return RejectedMarket(offer.market, _why_not_chosen(instead, highest), instead, relative)
 
 
-def _compared(instead: Choice, dearest: float) -> str:
+def _why_not_chosen(instead: Choice, highest: float) -> str:
     if not isfinite(instead.usd_per_work):
         return f"evicted too often to make progress ({instead.beta.probability:.0%} per hour)"
-    if not dearest:
+    if not highest:
         return f"costs ${instead.usd_per_work:.4g} per unit of work, and the plan's machines are paid for already"
-    more = instead.usd_per_work / dearest - 1
+    more = instead.usd_per_work / highest - 1
     cost = f"${instead.usd_per_work:.4g} per unit of work"
     evicted = f"{instead.beta.probability:.1%} evicted per hour"
     if 0 <= more < _EQUAL_COST:
@@ -221,8 +221,8 @@ def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
         other = plan_of(replace(spec, value_of_time=round(two_digits)))
         if other is None:
             continue
-        dearer, slower = change_of_pace(plan, other)
-        if dearer * slower < 0 and max(-dearer, -slower) > _MATTERS:
+        cost, time = change_of_pace(plan, other)
+        if cost * time < 0 and max(-cost, -time) > _MATTERS:
             others.append(other)
     return others
 

@@ -62,6 +62,9 @@ _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _NO_PATH = ("with invalid path: ", "Could not parse path: ")
 _AROUND = re.compile(r"^Generic \w+ error: |Error performing (\w+ \S+ in \S+ - |list request: )")
 
+_MISQUOTED = frozenset(" *~")
+"""Characters of a prefix that obstore sends in another form than it signs: S3 itself takes that, moto does not."""
+
 _NO_NAME = "a name that cannot be a file's, with . or .. between slashes, or a slash at its end: choose another"
 
 T = TypeVar("T")
@@ -97,9 +100,7 @@ class Content:
 
 def retries(count: int) -> RetryConfig:
     """How often obstore repeats a request, and for how long."""
-    # obstore draws each pause from a range that must not be empty.
-    first = timedelta(seconds=max(FIRST_PAUSE, 0.001))
-    backoff = {"init_backoff": first, "max_backoff": timedelta(seconds=8), "base": 2}
+    backoff = {"init_backoff": timedelta(seconds=FIRST_PAUSE), "max_backoff": timedelta(seconds=8), "base": 2}
     return {"max_retries": count, "retry_timeout": timedelta(seconds=CALL_SECONDS), "backoff": backoff}  # type: ignore[typeddict-item]
 
 
@@ -198,10 +199,12 @@ class Bucket:
             answer = self._do(key, lambda options=rest: obstore.get(client, path, options=options))  # type: ignore[misc]
 
     def list(self, prefix: str) -> list[str]:
-        """The keys that begin with `prefix`. A marker of a folder, which obstore lists without its last slash, has it
-        again."""
+        """The keys that begin with `prefix`."""
         import obstore
 
+        # obstore would list what is below the prefix without its first slash.
+        if prefix.startswith("/") or not _MISQUOTED.isdisjoint(prefix):
+            return [*self._listed_by_hand(prefix)]
         folder = prefix[: prefix.rfind("/") + 1].rstrip("/") or None
 
         def objects() -> list[tuple[str, int]]:
@@ -211,13 +214,13 @@ class Bucket:
             return [(key, size) for key, size in sizes if key.startswith(prefix)]
 
         try:
-            # obstore would list what is below the prefix without its first slash.
-            listed = None if prefix.startswith("/") else self._do(prefix, objects)
+            listed = self._do(prefix, objects)
         except _NotListed:
-            listed = None
-        if listed is None:
             return [*self._listed_by_hand(prefix)]
-        return [key if size or self.exists(key) else f"{key}/" for key, size in listed]
+        # An empty object may be the marker of a folder, such as a/, which obstore calls a.
+        if not all(size for _, size in listed):
+            return [*self._listed_by_hand(prefix)]
+        return [key for key, _ in listed]
 
     def exists(self, key: str) -> bool:
         import obstore
@@ -309,7 +312,7 @@ class Bucket:
         return (self._client(retries, quote(parent)), path) if is_odd else (self._client(retries), key)
 
     def _listed_by_hand(self, prefix: str) -> Iterator[str]:
-        """The keys that begin with `prefix`, some of which obstore cannot express, so that it lists none."""
+        """The keys that begin with `prefix`, including those that obstore cannot express."""
         place = ""
         while True:
             listed = ElementTree.fromstring(self.ask(prefix, partial(self._page, prefix, place)))  # noqa: S314 - the store's own answer
@@ -324,20 +327,24 @@ class Bucket:
         return f"{self.name}/{key}"
 
     def _do(self, key: str, act: Callable[[], T]) -> T:
-        """Acts, and again after transient answers: obstore repeats most, and takes some of S3's as final."""
-        pause = FIRST_PAUSE
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return act()
-            except StoreUnavailable:
-                if attempt == ATTEMPTS:
-                    raise
-            except _errors() as error:
-                if _code(error) not in _REPEATED or attempt == ATTEMPTS:
-                    raise _refusal(self._what(key), error) from None
-            self._sleep(pause)
-            pause *= 2
-        raise AssertionError("the last attempt returns or raises")
+        return repeated(self._what(key), act, self._sleep)
+
+
+def repeated(what: str, act: Callable[[], T], sleep: Callable[[float], None] = time.sleep) -> T:
+    """Acts, and again after transient answers: obstore repeats most, and takes some of S3's as final."""
+    pause = FIRST_PAUSE
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return act()
+        except StoreUnavailable:
+            if attempt == ATTEMPTS:
+                raise
+        except _errors() as error:
+            if _code(error) not in _REPEATED or attempt == ATTEMPTS:
+                raise _refusal(what, error) from None
+        sleep(pause)
+        pause *= 2
+    raise AssertionError("the last attempt returns or raises")
 
 
 def refusal(what: str, status: int, text: str) -> StoreRefused:

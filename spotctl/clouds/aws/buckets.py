@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from spotctl.agent.data.stores import COPY_BYTES, NoSuchObject, StoreRefused
-from spotctl.clouds.aws.storage import S3, AwsIdentity, AwsKeys, bucket_region, endpoint
+from spotctl.clouds.aws.storage import S3, AwsIdentity, AwsKeys, bucket_region, endpoint, signing_region
 from spotctl.clouds.store_calls import refused_as_store
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def drop_abandoned(name: str, prefix: str, before: datetime, who: AwsIdentity) -
 def _client(name: str, key: str, who: AwsIdentity) -> Iterator[Any]:
     from spotctl.clouds.aws.session import s3_client
 
-    region = ("" if endpoint() else bucket_region(f"{S3}/{name}")) or who.region() or "us-east-1"
-    keys = who.keys()
+    region, keys = signing_region(name, who), who.keys()
     try:
         with s3_client((keys.key, keys.secret, keys.token), region, endpoint()) as client:
             yield client

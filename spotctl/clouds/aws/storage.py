@@ -54,8 +54,7 @@ def bucket(name: str, who: AwsIdentity) -> Bucket:
 
     @cache
     def region() -> str:
-        # Machines of several regions and clouds may share a bucket, and requests are signed for the bucket's region.
-        return ("" if endpoint() else bucket_region(f"{S3}/{name}")) or who.region() or "us-east-1"
+        return signing_region(name, who)
 
     def root() -> str:
         return f"{endpoint() or f'https://s3.{region()}.amazonaws.com'}/{name}"
@@ -119,6 +118,11 @@ def _signed(url: str, query: Mapping[str, str], keys: AwsKeys, region: str) -> u
         f"AWS4-HMAC-SHA256 Credential={keys.key}/{scope}, SignedHeaders={names}, Signature={signature}"
     )
     return urllib.request.Request(f"{url}?{asked}", headers=headers)  # noqa: S310 - S3's own address
+
+
+def signing_region(name: str, who: AwsIdentity) -> str:
+    """The region that requests to a bucket are signed for: machines of several regions and clouds may share it."""
+    return ("" if endpoint() else bucket_region(f"{S3}/{name}")) or who.region() or "us-east-1"
 
 
 def bucket_region(url: str) -> str:

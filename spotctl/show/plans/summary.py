@@ -109,7 +109,7 @@ def _evictions(plan: JobPlan) -> str:
 
 
 def _on_demand(plan: JobPlan) -> str:
-    """The cost on demand, by the list price of which day, and the share that the plan saves."""
+    """The cost on demand with the date of its list price, and the share that the plan saves."""
     other, assumed = plan.cost.on_demand, plan.demand.work.assumed
     ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"

@@ -71,7 +71,7 @@ def machine_of(record: Any) -> GcpMachine:  # noqa: ANN401  # the SDK's messages
     first = record.accelerators[0] if record.accelerators else None
     retires = None
     if record.deprecated.state in _RETIRED:
-        # A deprecated type can still be rented. Without a date, nobody knows since when it cannot.
+        # A deprecated type can still be rented. A type that cannot may have no date from which that holds.
         dates = (date for date in (record.deprecated.obsolete, record.deprecated.deleted) if date)
         retires = min(map(parse_time, dates), default=0)
     machine = GcpMachine(

@@ -30,7 +30,7 @@ KEPT = "gs://bucket/kept"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackServer]:
-    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(stores, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", "token")
     usual = signal.getsignal(signal.SIGTERM)

@@ -99,7 +99,7 @@ def test_a_machine_without_an_identity_is_told_so(service: Metadata) -> None:
 
 @dataclass
 class Renewing:
-    """An identity whose credentials are valid for so many seconds."""
+    """An identity whose credentials expire after a number of seconds."""
 
     seconds: float
     fetched: int = 0

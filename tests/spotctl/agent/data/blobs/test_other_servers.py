@@ -107,6 +107,7 @@ def check_store(location: str, who: StoreIdentity, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("s3")
 def test_s3_with_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
     check_store("s3://bucket/jobs/j", MACHINE, monkeypatch)
+    check_store("s3://bucket/jobs/a *~b", MACHINE, monkeypatch)
     # Copies between buckets, and what killed machines have left.
     copy = buckets_of("aws").copy
     copy("jobs/j/large", "bucket", "near", MACHINE.at("aws"))

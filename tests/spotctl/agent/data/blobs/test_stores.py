@@ -67,7 +67,7 @@ class ObjectSuite(BlobStoreSuite):
     @pytest.fixture
     def damage(self, bucket: ObjectStore) -> Damage:
         def change(name: str, changed: Callable[[bytes], bytes]) -> None:
-            key = f"jobs/a b/{name}"
+            key = f"jobs/a-b/{name}"
             bucket.objects[key] = Stored(changed(bucket.objects[key].content))
 
         return change
@@ -75,8 +75,8 @@ class ObjectSuite(BlobStoreSuite):
     def test_keys_are_below_the_location(self, store: BlobStore, bucket: ObjectStore) -> None:
         store.put("x/y", [b"."])
         bucket.objects["jobs/other/z"] = Stored(b"")
-        bucket.objects["jobs/a b/no name"] = Stored(b"")
-        assert set(bucket.objects) == {"jobs/a b/x/y", "jobs/other/z", "jobs/a b/no name"}
+        bucket.objects["jobs/a-b/no name"] = Stored(b"")
+        assert set(bucket.objects) == {"jobs/a-b/x/y", "jobs/other/z", "jobs/a-b/no name"}
         assert store.list() == ["x/y"]
 
     def test_a_large_blob_goes_in_parts(
@@ -87,7 +87,7 @@ class ObjectSuite(BlobStoreSuite):
         assert content(store, "x") == bytes(700) + b"1" * 2300 + b"2" * 40
         sizes = [len(one.body) for one in server.requests if one.method == "PUT" and len(one.body) >= 72]
         assert [size for size in sizes if size == 1000] == [1000] * 3
-        assert set(bucket.objects) == {"jobs/a b/x"}
+        assert set(bucket.objects) == {"jobs/a-b/x"}
 
     def test_a_large_write_that_fails_leaves_the_earlier_blob(
         self, store: BlobStore, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
@@ -141,7 +141,7 @@ class ObjectSuite(BlobStoreSuite):
             monkeypatch.setattr(f"spotctl.clouds.{module}.buckets.COPY_BYTES", 1000)
         store.put("x", [bytes(range(200)) * (size // 200)])
         scheme, _, rest = self.location.partition("://")
-        key, other, name = "jobs/a b/x", bucket.add("near"), rest.partition("/")[0]
+        key, other, name = "jobs/a-b/x", bucket.add("near"), rest.partition("/")[0]
         cloud = clouds_by_scheme()[scheme]
         copy = partial(buckets_of(cloud).copy, key, name, name.replace("bucket", "near"), MACHINE.at(cloud))
         server.requests.clear()
@@ -155,7 +155,7 @@ class ObjectSuite(BlobStoreSuite):
 
     def test_markers_of_folders_are_listed_as_such(self, bucket: ObjectStore) -> None:
         bucket.objects |= {f"data/{name}": Stored(b"1" * (name == "b/c")) for name in ("", "b/", "b/c", "empty")}
-        place = place_of(self.location.replace("jobs/a b", "data").rstrip("/"))
+        place = place_of(self.location.replace("jobs/a-b", "data").rstrip("/"))
         assert place is not None
         assert set(place.bucket.list(place.prefix)) - {"data/"} == {"data/b/", "data/b/c", "data/empty"}
 
@@ -194,18 +194,34 @@ class ObjectSuite(BlobStoreSuite):
         with pytest.raises(StoreRefused, match="may not do this"):
             place.bucket.list("a//")
 
+    @pytest.mark.parametrize("prefix", ["a b/", "a*b/", "~/"])
+    def test_prefixes_that_obstore_misquotes_are_listed(self, bucket: ObjectStore, prefix: str) -> None:
+        place = place_of(self.location)
+        assert place is not None
+        names = {f"{prefix}{number}" for number in range(5)}
+        for name in (*names, "other"):
+            place.bucket.put(name, b".")
+        assert set(bucket.objects) == {*names, "other"}
+        assert set(place.bucket.list(prefix)) == names
+
+    def test_markers_of_folders_keep_their_slash(self, bucket: ObjectStore) -> None:
+        bucket.objects |= {"x/a/": Stored(b""), "x/a/b": Stored(b"."), "x/empty": Stored(b"")}
+        place = place_of(self.location)
+        assert place is not None
+        assert place.bucket.list("x/") == ["x/a/", "x/a/b", "x/empty"]
+
     def test_an_object_with_an_empty_part_in_its_name_has_two_writers(self, bucket: ObjectStore) -> None:
         ours, theirs = (shared_object(f"{self.location.rstrip('/')}//runs/claim") for _ in range(2))
         first = ours.write(b"ours", None)
         with pytest.raises(ObjectChanged):
             theirs.write(b"theirs", None)
         assert ours.read() == Content(b"ours", first)
-        assert set(bucket.objects) == {"jobs/a b//runs/claim"}
+        assert set(bucket.objects) == {"jobs/a-b//runs/claim"}
 
     def test_what_the_last_version_wrote_is_read(self, store: BlobStore, bucket: ObjectStore) -> None:
         """A blob is its content and the SHA-256 of it; a name is a key below the location."""
         written = b"model" + bytes.fromhex("9372c470eeadd5ecd9c3c74c2b3cb633f8e2f2fad799250a0f70d652b6b825e4")
-        bucket.objects["jobs/a b/models/run.1/node-0"] = Stored(written)
+        bucket.objects["jobs/a-b/models/run.1/node-0"] = Stored(written)
         assert store.list("models/run.1/") == ["models/run.1/node-0"]
         assert content(store, "models/run.1/node-0") == b"model"
 
@@ -254,14 +270,14 @@ class ObjectSuite(BlobStoreSuite):
         assert claim.read() is None
         first = claim.write(b"ours", None)
         _answer_writes(bucket, Reply(500), stores_them=False)
-        bucket.objects["jobs/a b/claim"] = Stored(b"theirs", 99)
+        bucket.objects["jobs/a-b/claim"] = Stored(b"theirs", 99)
         with pytest.raises(ObjectChanged):
             claim.write(b"ours again", first)
-        assert bucket.objects["jobs/a b/claim"].content == b"theirs"
+        assert bucket.objects["jobs/a-b/claim"].content == b"theirs"
 
 
 class TestS3(ObjectSuite):
-    location = "s3://bucket/jobs/a b/"
+    location = "s3://bucket/jobs/a-b/"
 
     def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
@@ -334,7 +350,7 @@ class TestS3(ObjectSuite):
         code: str,
         request_number: int,
     ) -> None:
-        """Of an upload's requests, the first begins it, and the others send a part."""
+        """The first request of an upload begins it, and each later one sends a part."""
         monkeypatch.setattr(stores, "PART_BYTES", 1000)
         (tmp_path / "model").write_bytes(bytes(range(256)) * 10)
         place = place_of(self.location)
@@ -344,7 +360,7 @@ class TestS3(ObjectSuite):
         place.bucket.write("model", partial(file_pieces, tmp_path / "model"))
         assert bucket.objects["model"].content == bytes(range(256)) * 10
         assert bucket.parts == {}
-        # What can be read only once is not sent again: its writer is told that the failure may pass.
+        # Pieces that can be read only once cannot be sent again, so the writer gets an error that may pass.
         server.faults.append(Fault("model", passing, skip=request_number))
         with pytest.raises(StoreUnavailable, match=code):
             place.bucket.write("model", file_pieces(tmp_path / "model"))
@@ -365,7 +381,7 @@ class TestS3(ObjectSuite):
 
 
 class TestGoogle(ObjectSuite):
-    location = "gs://bucket/jobs/a b"
+    location = "gs://bucket/jobs/a-b"
 
     def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
         monkeypatch.setenv("GOOGLE_OAUTH_ACCESS_TOKEN", TOKEN)
@@ -376,7 +392,7 @@ class TestGoogle(ObjectSuite):
 
 
 class TestAzure(ObjectSuite):
-    location = "az://bucket@account/jobs/a b/"
+    location = "az://bucket@account/jobs/a-b/"
 
     def served(self, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
         monkeypatch.setattr(azure.MACHINE, "token", lambda: (TOKEN, 3600.0))
@@ -408,18 +424,18 @@ def test_parts_that_machines_left_behind_are_removed_after_a_day(dialect: str, m
     """The machines were killed, so they could not remove them. Uploads that go on, and those elsewhere, stay."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GOOGLE_OAUTH_ACCESS_TOKEN"):
         monkeypatch.setenv(name, "us-east-1")
-    left = {"jobs/a b/old/1": 25, "jobs/a b/recent/2": 23, "jobs/other/3": 99}
+    left = {"jobs/a-b/old/1": 25, "jobs/a-b/recent/2": 23, "jobs/other/3": 99}
     store = S3Dialect("bucket", lambda _: None)
     for number, hours in left.items():
         store.parts[number], store.begun[number] = {"1": b"left"}, datetime.now(UTC) - timedelta(hours=hours)
     with serving(store) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
         monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", server.url)
-        drop_abandoned_parts(f"{dialect}://bucket/jobs/a b/", MACHINE)
-        assert set(store.parts) == {"jobs/a b/recent/2", "jobs/other/3"}
+        drop_abandoned_parts(f"{dialect}://bucket/jobs/a-b/", MACHINE)
+        assert set(store.parts) == {"jobs/a-b/recent/2", "jobs/other/3"}
         # An identity that may not list uploads can launch.
         server.faults.append(Fault("bucket", Reply(403)))
-        drop_abandoned_parts(f"{dialect}://bucket/jobs/a b/", MACHINE)
+        drop_abandoned_parts(f"{dialect}://bucket/jobs/a-b/", MACHINE)
 
 
 @pytest.mark.parametrize("status", [200, 301, 403])
