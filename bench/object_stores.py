@@ -84,7 +84,6 @@ def _clients() -> Iterator[tuple[Bucket, Any]]:
 
 def run() -> str:
     """Measures uploads, downloads and lists of both clients in turns."""
-    content = os.urandom(PIECE) * MIB
     parts = TransferConfig(
         multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=PARTS_AT_ONCE
     )
@@ -92,8 +91,8 @@ def run() -> str:
         rows = [
             _throughput(
                 f"{MIB} MiB up",
-                lambda: bucket.write("k", (content[at : at + PIECE] for at in range(0, SIZE, PIECE))),
-                lambda: client.upload_fileobj(_Reader(content), "bucket", "k", Config=parts),
+                lambda: bucket.write("k", (_CONTENT[at : at + PIECE] for at in range(0, SIZE, PIECE))),
+                lambda: client.upload_fileobj(_Reader(_CONTENT), "bucket", "k", Config=parts),
             ),
             _throughput(
                 f"{MIB} MiB down",

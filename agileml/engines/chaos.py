@@ -20,6 +20,7 @@ import numpy as np
 
 from agileml.errors import BadArgument
 from agileml.slowdowns import Disrupt, PowerLaw, Replay, Slowdown, SlowServer, SlowWorker, Uneven
+from agileml.trainer import random_generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +191,7 @@ class FaultSchedule:
         present, acts = list(machines), list[Act]()
         for number, rule in enumerate(self._chaos.rules):
             while self._fires(number, clock, seconds):
-                rng = np.random.Generator(
-                    np.random.PCG64(np.random.SeedSequence(self._chaos.seed, spawn_key=(number, self._fired[number])))
-                )
+                rng = random_generator(self._chaos.seed, (number, self._fired[number]))
                 self._fired[number] += 1
                 if rng.random() >= rule.probability:
                     continue

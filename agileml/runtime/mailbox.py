@@ -1,13 +1,14 @@
 """Messages between the processes of a job, addressed by name, over links that are opened when needed."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, StopJob
 from agileml.errors import BrokenConnection
 from agileml.protocol import messages
-from agileml.protocol.actions import CONTROLLER, JOB_LOOP
+from agileml.protocol.actions import CONTROLLER
+from agileml.runtime.outbox import Outbox
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import AddressBook, Directory, Rendezvous
 from agileml.runtime.results import Acknowledged, Attendance, ModelPart, RepeatedIteration, Result, Settle
@@ -15,19 +16,16 @@ from agileml.transport import (
     BadAddress,
     Connected,
     Endpoint,
-    FrameLimits,
     Identity,
     LinkEvent,
     Lost,
     Names,
-    NotConnected,
-    QueueFull,
     Received,
     Rejected,
     TransportSettings,
     new_instance,
 )
-from agileml.transport.buckets import BUCKET, Assembly, Encoded, split
+from agileml.transport.buckets import BUCKET, Assembly, Encoded
 from agileml.transport.codec import Codec
 from agileml.transport.settings import PATIENT
 
@@ -147,20 +145,23 @@ class Mailbox:
             return None
         message = self._codec.decode(*encoded)
         if isinstance(message, Directory):
-            # Where nodes listen. The controller passes it on before any message that names the node.
-            if event.peer == CONTROLLER:
-                self._book.learn(message)
-                for name in message.addresses:
-                    if self._outbox.waits(name):
-                        self.reach(name)
-            elif self.name == CONTROLLER and message.addresses.keys() == {event.peer}:
-                for peer in self._book.directory.addresses:
-                    if peer != event.peer:
-                        self.send(peer, message)
-                self._book.learn(message)
-                self.send(event.peer, self._book.directory)
+            self._learn(event.peer, message)
             return None
         return Envelope(event.peer, message)
+
+    def _learn(self, sender: str, directory: Directory) -> None:
+        """Notes where nodes listen. The controller passes it on before any message that names the node."""
+        if sender == CONTROLLER:
+            self._book.learn(directory)
+            for name in directory.addresses:
+                if self._outbox.waits(name):
+                    self.reach(name)
+        elif self.name == CONTROLLER and directory.addresses.keys() == {sender}:
+            for peer in self._book.directory.addresses:
+                if peer != sender:
+                    self.send(peer, directory)
+            self._book.learn(directory)
+            self.send(sender, self._book.directory)
 
     def finish_sending(self, to: str) -> None:
         """Waits until everything for a peer is sent, or its link is lost. What arrives meanwhile, `receive` returns."""
@@ -193,106 +194,3 @@ def codec(others: Sequence[type] = ()) -> Codec:
     """A codec for everything that the processes of a job send each other."""
     protocol = [kind for kind in vars(messages).values() if isinstance(kind, type) and is_dataclass(kind)]
     return Codec([*protocol, *_RUNTIME_MESSAGES, *others])
-
-
-MAX_WAITING_OUTPUT = 256
-"""Messages that may wait for the job loop; if more do, the output of nodes is left out."""
-
-
-@dataclass(slots=True)
-class SentInPart:
-    """A message in frames; `next` is the first frame that is not queued yet."""
-
-    next: Encoded | None
-    others: Iterator[Encoded]
-
-
-class Outbox:
-    """The messages of the process `name` to others: on each link in order, kept while the link opens or is full.
-
-    Those larger than a frame are cut into buckets. Between two nodes a message depends on those before it. So once some
-    are lost with their link, nothing more of the epoch is sent there, and the next epoch sends everything again. On the
-    link to the controller both sides start over.
-
-    Messages wait while a peer's queue is full. Only the controller never waits for a node: a node that leaves so much
-    unread counts as lost, and its link is closed.
-    """
-
-    def __init__(self, name: str, endpoint: Endpoint, codec: Codec, limits: FrameLimits) -> None:
-        self._name, self._endpoint, self._codec, self._limits = name, endpoint, codec, limits
-        self._waiting: dict[str, list[object]] = {}
-        self._gaps: set[str] = set()
-        """Nodes to which messages were lost with a link: they are sent nothing more of that epoch."""
-
-    def send(self, to: str, message: object) -> bool:
-        """Sends a message, now or once there is a link; whether it waits for a link that nothing has waited for yet."""
-        if isinstance(message, Printed) and len(self._waiting.get(to, ())) >= MAX_WAITING_OUTPUT:
-            return False
-        if to in self._gaps:
-            return False
-        if to in self._waiting:
-            self._waiting[to].append(message)
-        elif to in self._endpoint.peers:
-            self._send_all(to, [message])
-        else:
-            # Between nodes and the controller, a message is of no use once a link is open: both sides start over.
-            useful = to == JOB_LOOP if self._name == CONTROLLER else to != CONTROLLER
-            if useful:
-                self._waiting[to] = [message]
-            return useful
-        return False
-
-    def waits(self, to: str) -> bool:
-        """Whether messages for a peer wait."""
-        return to in self._waiting
-
-    def send_waiting(self) -> bool:
-        """Tries again where there is a link; whether messages still wait for room."""
-        linked = [to for to in self._waiting if to in self._endpoint.peers]
-        for to in linked:
-            self._send_all(to, self._waiting.pop(to))
-        return any(to in self._waiting for to in linked)
-
-    def opened(self, peer: str, first: list[object]) -> None:
-        """A link is open: sends these messages, and then what has waited for the link."""
-        self._send_all(peer, first + self._waiting.pop(peer, []))
-
-    def note_lost(self, peers: Iterable[str]) -> None:
-        """Links were lost. To be called before any of what arrived is answered, over a link that may be a new one."""
-        self._gaps.update(filter(self._may_have_gaps, peers))
-
-    def drop(self, peer: str) -> None:
-        """There is no link, and what waits for one is of no use any more."""
-        if self._waiting.pop(peer, None) and self._may_have_gaps(peer):
-            self._gaps.add(peer)
-
-    def begin_epoch(self) -> None:
-        """Drops the messages for peers to which there is no link yet; all are sent messages again."""
-        self._gaps.clear()
-        self._waiting = {to: pending for to, pending in self._waiting.items() if to in self._endpoint.peers}
-
-    def _may_have_gaps(self, peer: str) -> bool:
-        """Whether messages depend on those before them: with the controller both sides start over instead."""
-        return self._name not in (CONTROLLER, JOB_LOOP) and peer != CONTROLLER
-
-    def _send_all(self, to: str, pending: list[object]) -> None:
-        """Queues messages on the link as far as there is room; the others wait."""
-        for number, message in enumerate(pending):
-            if isinstance(message, SentInPart):
-                begun = message
-            else:
-                frames = split(self._codec.encode(message), self._limits)
-                begun = SentInPart(next(frames), frames)
-            try:
-                while begun.next is not None:
-                    self._endpoint.send(to, *begun.next)
-                    begun.next = next(begun.others, None)
-            except QueueFull as error:
-                if self._name == CONTROLLER and to != JOB_LOOP:
-                    self._endpoint.drop(to, f"it does not read its messages: {error}")
-                else:
-                    self._waiting[to] = [begun, *pending[number + 1 :]]
-                return
-            except NotConnected:
-                # The link was opened and lost before its opening was reported here; `Lost` comes next.
-                return

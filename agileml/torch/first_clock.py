@@ -77,17 +77,7 @@ def compare_first_clock(trainer: ComparedModule, servers: RowOptimizers, seed: i
     other = _plain_gradients(trainer, trainer.build(seed).to(device), trained, seed, device, seed + 1)
     parts, uncompared = [], "module or data draw random numbers, so only the step is compared"
     if not _relative(other, plain):
-        # The gradients of the parts, added up as servers do.
-        network = TorchNetwork(trainer.build(seed), trained, device, trainer.loss_scale)
-        shapes = {name: parameter.shape or (1,) for name, parameter in network.module.named_parameters()}
-        sums: Gradients = {}
-        for weight, batch in trainer.pieces(seed):
-            with surroundings(seed, trainer.threads):
-                for name, rows, values in network.gradients(trainer.objective, batch, weight, trainer.name):
-                    if name in trained:
-                        total = sums.setdefault(name, np.zeros(shapes[name], values.dtype))
-                        np.add.at(total, np.arange(len(total)) if rows is None else rows, values)
-        gradient = _relative(sums, plain)
+        gradient = _relative(_summed(trainer, seed, trained, device), plain)
         parts.append(f"the gradient differs by {gradient:.1e}")
         uncompared = "batch normalization takes the mean of each part by itself" * has_running_statistics(module)
         if not uncompared and not gradient <= trainer.tolerance:
@@ -139,6 +129,20 @@ def _no_scaler(name: str) -> Iterator[None]:
         yield
     finally:
         scaler.scale = usual
+
+
+def _summed(trainer: ComparedModule, seed: int, trained: frozenset[str], device: str) -> Gradients:
+    """The gradients of the parts, added up as servers do."""
+    network = TorchNetwork(trainer.build(seed), trained, device, trainer.loss_scale)
+    shapes = {name: parameter.shape or (1,) for name, parameter in network.module.named_parameters()}
+    sums: Gradients = {}
+    for weight, batch in trainer.pieces(seed):
+        with surroundings(seed, trainer.threads):
+            for name, rows, values in network.gradients(trainer.objective, batch, weight, trainer.name):
+                if name in trained:
+                    total = sums.setdefault(name, np.zeros(shapes[name], values.dtype))
+                    np.add.at(total, np.arange(len(total)) if rows is None else rows, values)
+    return sums
 
 
 def _step(trainer: ComparedModule, servers: RowOptimizers, module: torch.nn.Module, gradients: Gradients) -> float:

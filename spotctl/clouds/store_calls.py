@@ -1,4 +1,4 @@
-"""Requests to object stores that obstore does not make: copies between buckets, and where a bucket is."""
+"""Requests to object stores that obstore does not make: copies between buckets, where a bucket is, and left parts."""
 
 from __future__ import annotations
 

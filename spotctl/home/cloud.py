@@ -14,9 +14,11 @@ import stands in further modules of the package, its parts:
 - `self_deletion`: how a machine deletes itself; part of the start-up script, so only the standard library
 - `scheme`: `SCHEME` and `FORM`, how locations in its object store are written
 - `storage`: `bucket(name, who)` and `MACHINE`, its object store for the agent; obstore is imported at the first use
-- `buckets`: the same for the launcher: `LAUNCHER`, its identity, `region_of(name, who)` and `copy(...)`
+- `buckets`: the same for the launcher: `LAUNCHER`, its identity, `region_of(name, who)`, `copy(...)` and
+  `drop_abandoned(...)`
 
-Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines.
+Only `terms`, `prices`, `provider` and `doctor` are required of a cloud that rents machines. One with an object store
+has `scheme`, `storage` and `buckets`, too.
 """
 
 from collections.abc import Callable, Mapping

@@ -82,21 +82,22 @@ def load(environ: Mapping[str, str], home: Path | None = None) -> Settings:
     named = {name.removeprefix(_PREFIX).lower(): value for name, value in environ.items() if name.startswith(_PREFIX)}
     named.pop("home", None)
     # Machines of jobs have further SPOTCTL_* variables, so unknown ones are not an error here.
-    known = {name: named[name] for name in named if name in setting_names()}
+    known = {name: named[name] for name in named if name in _PARSERS or name in setting_names()}
     return _with(settings, known, f"environment: {_PREFIX}")
 
 
 def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
     for name, value in values.items():
-        if name not in setting_names():
-            raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(setting_names())}")
+        # Settings of clouds are looked up last: their descriptors are imported for that.
         try:
             if name in _PARSERS:
                 settings = replace(settings, **{name: _PARSERS[name](value)})  # type: ignore[arg-type]
             elif name in _keys():
                 settings = replace(settings, keys={**settings.keys, name: _keys()[name](value)})
-            else:
+            elif name in _tables():
                 settings = replace(settings, tables={**settings.tables, name: _tables()[name](value)})
+            else:
+                raise BadSettings(f"{where}unknown setting {name}; the settings are {', '.join(setting_names())}")
         except ValueError as error:
             shown = name.upper() if where.endswith(_PREFIX) else name
             raise BadSettings(f"{where}{shown} is {value!r}, but must be {error}") from None

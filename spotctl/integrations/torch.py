@@ -92,7 +92,8 @@ class Gang:
         self._folder = settings.folder
         self._peers = Peers(addresses, settings.machine, settings.secret, self._folder / "store")
         self._saves = Saves(self._peers, copies, settings.checkpoints)
-        # The checkpoint folder of the first machine is the job's; torchrun may give rank 0 to another machine.
+        # The checkpoint folder of the first machine is the job's; torchrun may give rank 0 to another machine. All
+        # ranks take part, also those that keep nothing: a collective that some leave out hangs.
         first = torch.tensor(settings.machine)
         dist.all_reduce(first, dist.ReduceOp.MIN, group=self._control)
         self._keeps = self._leads and settings.machine == int(first)

@@ -136,22 +136,10 @@ def environment_of(
 
     Raises MissingSecret, and TransferFailed if a training's data cannot be copied to the cache.
     """
-    variables, secrets = dict[str, str](), dict[str, str]()
-    if not ending:
-        variables |= spec.env
-        if spec.kind is ProgramKind.AGILEML and spec.is_local:
-            # Nodes on this computer read its copies of the data; other machines copy the data themselves.
-            from spotctl.agent.data.transfer import local_copy
-
-            for name, place in spec.data.items():
-                variables[data_variable(name)] = str(local_copy(place, paths.cache))
-        secrets |= secrets_of(spec)
     local, location = spec.is_local, spec.outputs.get("model", "")
     published = location if "://" in location else ""
     # Everything is copied to rented machines; others are processes of this computer.
-    on_machine = MachinePaths(layout.PYTHON, layout.JOB_FOLDER, layout.CACHE)
-    if local:
-        on_machine = MachinePaths.here(spec.workdir, paths.cache)
+    rented = MachinePaths(layout.PYTHON, layout.JOB_FOLDER, layout.CACHE)
     return RunEnvironment(
         run,
         installation_id(paths.home),
@@ -161,7 +149,7 @@ def environment_of(
         rendezvous,
         Path(location) if location and not published else paths.results(run),
         spec.workdir,
-        on_machine,
+        MachinePaths.here(spec.workdir, paths.cache) if local else rented,
         not local,
         0.0 if local else LIST_SECONDS,
         None if local and not spec.on_ray else paths.output(run),
@@ -175,10 +163,23 @@ def environment_of(
             {named.name: named for named in spec.resources.reservations},
         ),
         cache=paths.cache,
-        variables=variables,
-        secrets=secrets,
+        variables={} if ending else _variables(spec, paths.cache),
+        secrets={} if ending else secrets_of(spec),
         identity=identity,
     )
+
+
+def _variables(spec: JobSpec, cache: Path) -> Mapping[str, str]:
+    """Environment variables of the job's programs. Nodes of a training on this computer read its copies of the data;
+    other machines copy the data themselves."""
+    if spec.kind is not ProgramKind.AGILEML or not spec.is_local:
+        return dict(spec.env)
+    from spotctl.agent.data.transfer import local_copy
+
+    return {
+        **spec.env,
+        **{data_variable(name): str(local_copy(location, cache)) for name, location in spec.data.items()},
+    }
 
 
 def secrets_of(spec: JobSpec) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from agileml.protocol.actions import Save, Send
 from agileml.protocol.messages import Hello, Stable, Warned
 from agileml.roles.server import Server
 from agileml.runtime.controller_process import Memory
-from agileml.runtime.mailbox import Outbox
+from agileml.runtime.outbox import Outbox
 from agileml.transport import QueueFull
 from tests.agileml import trials
 from tests.agileml.mutation import Mutant, aims

@@ -49,22 +49,9 @@ class StageProgram:
             if step.kind is Pass.FORWARD:
                 yield from self._forward(step)
             elif step.kind is Pass.BACKWARD:
-                virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
-                last = virtual == self._virtual - 1
-                gradient = self._turned.pop(k) if last else unpacked((yield (GRADIENT, virtual, k)))
-                gradient = yield from self.state.backward(self.work.spans[step.chunk], k, gradient)
-                if virtual:
-                    to = self.work.before[k % len(self.work.before)]
-                    yield Send(to, PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient)))
+                yield from self._backward(step)
             else:
-                # Gradients are added in the order of microbatches, from node to node: the sum is that of one process.
-                layers = [layer for span in self.work.spans for layer in span]
-                means = yield from self._means(layers)
-                if self._joint.needed:
-                    means = yield from self._jointly(means)
-                for layer in layers:
-                    needed = min(oldest[i], self.state.layers[layer].updates + 1 - self.keep)
-                    self.state.update(layer, means[layer], needed)
+                yield from self._update(oldest[i])
 
     def _forward(self, step: PipelineStep) -> Awaiting[None]:
         virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
@@ -84,6 +71,27 @@ class StageProgram:
         if not loss - loss == 0:
             raise NotFinite(f"microbatch {k}: the loss is {loss}: use a smaller rate or check the data")
         self.losses[k] = loss
+
+    def _backward(self, step: PipelineStep) -> Awaiting[None]:
+        virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
+        last = virtual == self._virtual - 1
+        gradient = self._turned.pop(k) if last else unpacked((yield (GRADIENT, virtual, k)))
+        gradient = yield from self.state.backward(self.work.spans[step.chunk], k, gradient)
+        if virtual:
+            to = self.work.before[k % len(self.work.before)]
+            yield Send(to, PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient)))
+
+    def _update(self, oldest: int) -> Awaiting[None]:
+        """Adds gradients in the order of microbatches, from node to node, so that the sum is that of one process.
+
+        The gradients live no longer than this step: `_run` goes on through the whole order.
+        """
+        layers = [layer for span in self.work.spans for layer in span]
+        means = yield from self._means(layers)
+        if self._joint.needed:
+            means = yield from self._jointly(means)
+        for layer in layers:
+            self.state.update(layer, means[layer], min(oldest, self.state.layers[layer].updates + 1 - self.keep))
 
     def _means(self, layers: Sequence[int]) -> Awaiting[dict[int, Weights]]:
         """The mean gradients of layers, over all nodes that have them."""

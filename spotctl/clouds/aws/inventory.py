@@ -141,15 +141,16 @@ def remove(calls: AwsCalls, resources: Iterable[Resource], terminate: Callable[[
         terminate(machines)
     others = (resource for resource in wanted if resource.kind in _ORDER)
     left = sorted(others, key=lambda resource: _ORDER[resource.kind])
+
+    def stays(resource: Resource) -> bool:
+        try:
+            return not _try_to_remove(calls, resource)
+        except SpotctlError as error:
+            failures.append(error)
+            return False
+
     for seconds in (*PAUSES, None):
-        in_use: list[Resource] = []
-        for resource in left:
-            try:
-                if not _try_to_remove(calls, resource):
-                    in_use.append(resource)
-            except SpotctlError as error:
-                failures.append(error)
-        left = in_use
+        left = [resource for resource in left if stays(resource)]
         if not left or seconds is None:
             break
         time.sleep(seconds)

@@ -50,9 +50,15 @@ def drop_abandoned(name: str, prefix: str, before: datetime, who: TokenIdentity)
     """Drops the parts of uploads that began before this moment and have not ended: their writers were killed."""
     headers = {"Authorization": f"Bearer {who.token()[0]}"}
     url, what = f"{endpoint()}/{name}", f"gs://{name}/{prefix}"
-    answer = store_answer("GET", f"{url}/", what, headers, {"uploads": "", "prefix": prefix})
-    listed = ElementTree.fromstring(answer.text)  # noqa: S314 - the store's own answer
-    for upload in listed.iterfind("{*}Upload"):
-        key, number, begun = (upload.findtext(f"{{*}}{part}", "") for part in ("Key", "UploadId", "Initiated"))
-        if datetime.fromisoformat(begun) < before:
-            store_answer("DELETE", f"{url}/{quote(key, safe='')}", what, headers, {"uploadId": number})
+    query = {"uploads": "", "prefix": prefix}
+    while True:
+        answer = store_answer("GET", f"{url}/", what, headers, query)
+        listed = ElementTree.fromstring(answer.text)  # noqa: S314 - the store's own answer
+        for upload in listed.iterfind("{*}Upload"):
+            key, number, begun = (upload.findtext(f"{{*}}{part}", "") for part in ("Key", "UploadId", "Initiated"))
+            if datetime.fromisoformat(begun) < before:
+                store_answer("DELETE", f"{url}/{quote(key, safe='')}", what, headers, {"uploadId": number})
+        if listed.findtext("{*}IsTruncated") != "true":
+            return
+        markers = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
+        query |= {name: listed.findtext(f"{{*}}{part}", "") for name, part in markers.items()}

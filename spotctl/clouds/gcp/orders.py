@@ -90,17 +90,21 @@ def instance(
         policy = placement_policy(_scope(name), zone)
         body["resource_policies"] = [f"regions/{region_of(zone)}/resourcePolicies/{policy}"]
     if request.reservation:
-        # The machine is taken from the reservation, or not created.
-        body["reservation_affinity"] = {
-            "consume_reservation_type": "SPECIFIC_RESERVATION",
-            "key": "compute.googleapis.com/reservation-name",
-            "values": [request.reservation],
-        }
+        body["reservation_affinity"] = _only_from(request.reservation)
     if hardware.attached is not None:
         gpu, count = hardware.attached
         kind = f"zones/{zone}/acceleratorTypes/{gpu}"
         body["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": count}]
     return body
+
+
+def _only_from(reservation: str) -> dict[str, object]:
+    """The affinity of a machine that is taken from a reservation, or not created."""
+    return {
+        "consume_reservation_type": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": [reservation],
+    }
 
 
 def _scope(name: str) -> str:

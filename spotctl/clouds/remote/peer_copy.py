@@ -70,13 +70,11 @@ class Spreading:
         """
         with self._changed:
             archive = self._archives.setdefault(digest, _Archive())
-            while True:
-                origin = origin_of(archive.fetching, archive.sending, archive.failures)
-                if self._closed or origin is not CopyOrigin.WAIT:
-                    break
+            origin = self._origin(archive)
+            while origin is CopyOrigin.WAIT:
                 waiting()
                 self._changed.wait()
-            origin = CopyOrigin.HERE if self._closed else origin
+                origin = self._origin(archive)
             self._count(archive, origin, 1)
         failed = True
         try:
@@ -89,6 +87,10 @@ class Spreading:
                     archive.failures += 1
                     archive.fetching.pop(origin, None)
                 self._changed.notify_all()
+
+    def _origin(self, archive: _Archive) -> CopyOrigin | str:
+        """Where the next copy of an archive comes from; after the end, from this computer."""
+        return CopyOrigin.HERE if self._closed else origin_of(archive.fetching, archive.sending, archive.failures)
 
     def add(self, digest: str, machine: str, server: ArchiveServer) -> None:
         """A machine has the archive, and serves it."""

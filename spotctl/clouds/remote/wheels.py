@@ -144,15 +144,19 @@ def _choose(installed: Closure, names: Sequence[str], platform: MachinePlatform)
         return seen.get(name) or look_up_installed(name)
 
     for _ in range(_MAX_ROUNDS):
-        offered: dict[str, Wheel] = {}
+        offered: dict[str, Mapping[str, Any]] = {}
         for row in _ask(needed.pinned, platform):
-            about, file = row["metadata"], row["download_info"]
-            name, version = canonicalize_name(about["name"]), about["version"]
-            offered[name] = Wheel(name, version, file["url"], file["archive_info"]["hashes"]["sha256"])
-            seen[name] = KnownPackage(version, tuple(about.get("requires_dist", ())))
+            name, about = canonicalize_name(row["metadata"]["name"]), row["metadata"]
+            offered[name] = row["download_info"]
+            seen[name] = KnownPackage(about["version"], tuple(about.get("requires_dist", ())))
         needed = closure(names, look_up, platform.markers)
         if not needed.unknown and needed.known.keys() <= offered.keys():
-            return tuple(offered[name] for name in sorted(needed.known))
+            # Only what is needed must have a hash.
+            files = ((name, seen[name].version, offered[name]) for name in sorted(needed.known))
+            return tuple(
+                Wheel(name, version, file["url"], file["archive_info"]["hashes"]["sha256"])
+                for name, version, file in files
+            )
     raise Unusable(f"cannot find out what {', '.join(names)} require on machines with {platform}")
 
 

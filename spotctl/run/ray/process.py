@@ -38,9 +38,11 @@ def main(folder: str, state: str) -> int:
     assert isinstance(program, Training)
     sys.path.append(str(spec.workdir))
     try:
+        job: TrainingJob | RunnableJob
         training = training_job(spec)
-        job: TrainingJob | RunnableJob = replace(training, transient=transient)
-        if program.parallel is not None:
+        if program.parallel is None:
+            job = replace(training, transient=transient)
+        else:
             # Each node of a pipeline is replaced.
             nodes = training.reliable + transient
             job = prepared(replace(training, reliable=nodes), program.parallel, nodes, spec.workdir, {})

@@ -71,25 +71,18 @@ def launch(
     This process locks all jobs before any begins, so that no other one launches a job that waits.
     """
     paths, held = Paths(settings.home), list[JobLock]()
-    turn_of = {plan.job.spec.name: plan.share.turn for plan in plans}
     with ExitStack() as locks:
-        for name in turn_of:
-            held.append(locks.enter_context(JobLock(paths.locks, name)))
+        for plan in plans:
+            held.append(locks.enter_context(JobLock(paths.locks, plan.job.spec.name)))
             with EventLog(paths.log) as log:
-                runs.check_ended(name, log)
+                runs.check_ended(plan.job.spec.name, log)
         if plans[0].job.spec.is_local:
             begin_market(plans[0].job.spec, settings)
 
-        # Other commands learn of the jobs that begin later.
-        for plan, file in zip(plans, files, strict=True):
-            name, turn = plan.job.spec.name, plan.share.turn
-            if not turn.begin:
-                continue
-            after = tuple(other for other, before in turn_of.items() if before.begin < turn.begin >= before.end)
-            begins = plan.at if turn.begin < inf else None
-            add_waiting(paths, WaitingJob(name, after, begins, str(file.absolute())))
-            locks.callback(remove_waiting, paths, name)
-            observer.on_remark(name, f"waits for {' and '.join(after)}")
+        for job in _waiting_jobs(plans, files):
+            add_waiting(paths, job)
+            locks.callback(remove_waiting, paths, job.name)
+            observer.on_remark(job.name, f"waits for {' and '.join(job.after)}")
 
         # From here on, each job's thread decides.
         locks.pop_all()
@@ -105,6 +98,21 @@ def launch(
     for thread in threads:
         thread.join()
     return jobs
+
+
+def _waiting_jobs(plans: Sequence[JobPlan], files: Sequence[Path]) -> list[WaitingJob]:
+    """The jobs that begin later, as other commands learn of them."""
+    turns = {plan.job.spec.name: plan.share.turn for plan in plans}
+    return [
+        WaitingJob(
+            name,
+            tuple(other for other, turn in turns.items() if turn.begin < turns[name].begin >= turn.end),
+            plan.at if turns[name].begin < inf else None,
+            str(file.absolute()),
+        )
+        for name, plan, file in zip(turns, plans, files, strict=True)
+        if turns[name].begin
+    ]
 
 
 class LaunchTurns:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from pricing_data.units import SECOND, counted
+from pricing_data.units import HOUR, SECOND, counted
 from spotctl.home.paths import Paths
 from spotctl.log.state import EVICTED, Held, RunState
 from spotctl.log.statuses import latest_run
@@ -183,15 +183,15 @@ class TrialJob:
             if process.poll() is None:
                 process.kill()
                 process.communicate()
-            # The machines of the run cost at most their time by list prices.
             with suppress(TrialFailed):
-                state = self.state()
-                if state.run not in self.kit.runs:
-                    self.kit.runs.append(state.run)
-                lives = sum(
-                    ((held.ended or state.at) - held.started) / 3_600_000_000 for held in state.machines.values()
-                )
-                self.kit.spent_usd += lives * self.kit.usd_per_hour(self.kit.kinds[0].name)
+                self._charge(self.state())
+
+    def _charge(self, state: RunState) -> None:
+        """Notes a run, whose machines cost at most their time by list prices."""
+        if state.run not in self.kit.runs:
+            self.kit.runs.append(state.run)
+        hours = sum(((held.ended or state.at) - held.started) / HOUR for held in state.machines.values())
+        self.kit.spent_usd += hours * self.kit.usd_per_hour(self.kit.kinds[0].name)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs spotctl to its end. TrialFailed: it does not end."""

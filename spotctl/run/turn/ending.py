@@ -105,12 +105,10 @@ class EndOfRun:
                 message += f"; {names} could not be removed: run spotctl gc"
             if stop.outcome == BUDGET:
                 # The work that is left, its checkpoint, and the dollars that would finish the job.
-                share_left, unfinished = work_left(), dict[str, Any]()
-                if share_left is not None:
-                    unfinished["work_left"] = share_left
-                    more = self._budget.to_finish(share_left)
-                    if more is not None:
-                        unfinished["to_finish_usd"] = more
+                share_left = work_left()
+                more = None if share_left is None else self._budget.to_finish(share_left)
+                known = {"work_left": share_left, "to_finish_usd": more}
+                unfinished: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
                 unfinished["checkpoint"] = recorded.get("checkpoint")
                 recorded, message = {**recorded, **unfinished}, f"{message}{unfinished_text(unfinished)}"
             if costs is not None:

@@ -225,7 +225,7 @@ def bands_of(document: Mapping[str, Any]) -> dict[int, Band]:
     return {index: band_of(label) for index, label in (ranges or _LABELS).items()}
 
 
-def buckets_of(document: Mapping[str, Any]) -> Iterator[AdvisorEntry]:
+def entries_of(document: Mapping[str, Any]) -> Iterator[AdvisorEntry]:
     """Every entry of the file."""
     for region, systems in document["spot_advisor"].items():
         for system, types in systems.items():
@@ -235,17 +235,17 @@ def buckets_of(document: Mapping[str, Any]) -> Iterator[AdvisorEntry]:
 
 @rejecting
 def figures(
-    bands: Mapping[int, Band], as_of: int, request: FetchRequest, bucket: AdvisorEntry
+    bands: Mapping[int, Band], as_of: int, request: FetchRequest, row: AdvisorEntry
 ) -> tuple[Interruption, ...]:
     """The interruption band and the saving of a requested market; one entry stands for all zones of a region."""
-    if not request.wants_type(bucket.instance_type) or bucket.region not in (request.regions or (bucket.region,)):
+    if not request.wants_type(row.instance_type) or row.region not in (request.regions or (row.region,)):
         return ()
-    market = Market.of(CLOUD, bucket.region, None, bucket.instance_type, bucket.system)
-    low, high = bands[bucket.entry["r"]]
+    market = Market.of(CLOUD, row.region, None, row.instance_type, row.system)
+    low, high = bands[row.entry["r"]]
     band = Interruption(market, "monthly-bucket", as_of, low, high, SOURCE)
-    if "s" not in bucket.entry:
+    if "s" not in row.entry:
         return (band,)
-    saving = bucket.entry["s"] / 100
+    saving = row.entry["s"] / 100
     return band, Interruption(market, "saving", as_of, saving, saving, SOURCE)
 
 
@@ -253,14 +253,14 @@ def interruptions_of(response: httpx.Response, request: FetchRequest, rejects: R
     """The requested entries, dated by the file's last change, so that fetching it twice counts once."""
     try:
         document = json.loads(response.content)
-        bands, buckets = bands_of(document), list(buckets_of(document))
+        bands, entries = bands_of(document), list(entries_of(document))
         changed = response.headers.get("last-modified")
         as_of = to_micros(parsedate_to_datetime(changed)) if changed else request.until
     except (BadInput, *MALFORMED) as error:
         raise NoAnswer(
             f"aws/-: Spot Advisor: the file at {response.url} has another format ({str(error)[:200]})", _CURE
         ) from error
-    return tuple(chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), buckets)))
+    return tuple(chain.from_iterable(rejects.good(partial(figures, bands, as_of, request), entries)))
 
 
 def advisor_file(settings: AwsSettings) -> httpx.Response:

@@ -88,6 +88,13 @@ def check_store(location: str, who: StoreIdentity, monkeypatch: pytest.MonkeyPat
     place.bucket.put(f"{place.prefix}{odd}", b"odd")
     assert b"".join(place.bucket.get(f"{place.prefix}{odd}")) == b"odd"
     assert set(place.bucket.list(place.prefix)) == {f"{place.prefix}{name}" for name in ("small", "large", odd)}
+    for key in (f"{place.prefix}a//b", f"{place.prefix}a/marked"):
+        place.bucket.put(key, b"")
+    assert place.bucket.list(f"{place.prefix}a//") == [f"{place.prefix}a//b"]
+    assert place.bucket.list(f"{place.prefix}a/") == [f"{place.prefix}a//b", f"{place.prefix}a/marked"]
+    for key in (f"{place.prefix}a//b", f"{place.prefix}a/marked"):
+        place.bucket.delete(key)
+    assert place.bucket.list(f"{place.prefix}a/") == []
     with pytest.raises(UnreadableBlob, match="does not exist"):
         content(store, "nothing")
     store.delete("small")
