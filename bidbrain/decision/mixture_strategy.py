@@ -182,11 +182,11 @@ class Mixed:
             of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
             if not of_kind:
                 of_kind, most = [offer for offer in held_offers if offer.market.instance_type == name], count
-            useful = {offer: self.mixing.useful.get(offer.market, 1.0) for offer in of_kind}
-            ranks = {offer: situation.price(offer) / max(offer.nu * useful[offer], 1e-12) for offer in of_kind}
-            best = min(of_kind, key=lambda offer: ranks[offer])
-            usd_per_hour = situation.price(best) / NANOS_PER_DOLLAR
-            options[name] = KindOption(best.nu * useful[best], usd_per_hour, max(most, count))
+            rates = [offer.nu * self.mixing.useful.get(offer.market, 1.0) for offer in of_kind]
+            costs = [situation.price(offer) / max(rate, 1e-12) for offer, rate in zip(of_kind, rates, strict=True)]
+            best = costs.index(min(costs))
+            usd_per_hour = situation.price(of_kind[best]) / NANOS_PER_DOLLAR
+            options[name] = KindOption(rates[best], usd_per_hour, max(most, count))
         return types, self._schedule(situation, options, held)
 
     def _schedule(

@@ -84,15 +84,7 @@ def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
     chunks = _plain(file)
     first = next((chunk for chunk in chunks if chunk.strip(_BLANKS)), b"")
     if first.lstrip(_BLANKS)[:1] in (b"{", b"["):
-        document = bytearray(first)
-        with suppress(_Truncated):
-            for chunk in chunks:
-                document += chunk
-                if len(document) > _LONGEST_JSON:
-                    raise BadInput(
-                        f"is JSON of more than {_LONGEST_JSON >> 20} MB; export it in parts (--start-time, --end-time)"
-                    )
-        yield from _json_batches(bytes(document), file, latest)
+        yield from _json_batches(_document(first, chunks), file, latest)
         return
 
     blocks = _whole_lines(chain([first] if first else [], chunks))
@@ -109,6 +101,19 @@ def _batches(file: IO[bytes], latest: int) -> Iterator[FileBatch]:
             yield _batch(part, header, line, file.tell())
         line += part.count(b"\n")
         del part
+
+
+def _document(first: bytes, chunks: Iterator[bytes]) -> bytes:
+    """The whole content of a JSON file."""
+    content = bytearray(first)
+    with suppress(_Truncated):
+        for chunk in chunks:
+            content += chunk
+            if len(content) > _LONGEST_JSON:
+                raise BadInput(
+                    f"is JSON of more than {_LONGEST_JSON >> 20} MB; export it in parts (--start-time, --end-time)"
+                )
+    return bytes(content)
 
 
 def _cut(blocks: Iterable[bytes]) -> Iterator[bytes]:

@@ -192,7 +192,8 @@ def remove_strays(root: Path, manifest: Manifest) -> None:
             with suppress(OSError, StoreError):
                 abandoned = parsed(path.read_bytes(), path)
                 # The files that only this commit lists, which was not completed.
-                for name in abandoned.files - manifest.files if abandoned.number > manifest.number else ():
+                stray = abandoned.files - manifest.files if abandoned.number > manifest.number else frozenset()
+                for name in stray:
                     _delete(root / name)
             _delete(path)
         elif path.name.endswith(f".parquet{UNFINISHED}") or path.name in manifest.replaced:

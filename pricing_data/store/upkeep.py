@@ -150,16 +150,7 @@ def _of_names(root: Path, names: Iterable[str], number: int, covered: dict[str, 
     for name in sorted(names, key=_number_of):
         kind = name.partition("-")[0]
         if kind == PRICES:
-            try:
-                with SegmentFile(root / name) as segment:
-                    times = segment.read().times
-                    span = (int(times.min()), int(times.max())) if times.size else (0, 0)
-                    size = (root / name).stat().st_size
-                    entry = SegmentEntry(name, segment.rows, size, *span, segment.corrections)
-            except (StoreError, FileNotFoundError):
-                # Without figures, so that reading reports what is wrong.
-                entry = SegmentEntry(name, 0, 0, *_ALWAYS)
-            segments.append(entry)
+            segments.append(_segment_entry(root / name))
         elif kind in facts and _number_of(name) == _number_of(facts[kind]):
             raise StoreError(
                 f"price store: the list of files is lost, and both {facts[kind]} and {name} may be the newest; move the"
@@ -173,6 +164,17 @@ def _of_names(root: Path, names: Iterable[str], number: int, covered: dict[str, 
 def _number_of(name: str) -> int:
     origin = Origin.of(name)
     return origin.number if origin else 0
+
+
+def _segment_entry(path: Path) -> SegmentEntry:
+    """A segment's entry; without figures if its file is missing or damaged, so that reading reports that."""
+    try:
+        with SegmentFile(path) as segment:
+            times = segment.read().times
+            first, last = (int(times.min()), int(times.max())) if times.size else (0, 0)
+            return SegmentEntry(path.name, segment.rows, path.stat().st_size, first, last, segment.corrections)
+    except (StoreError, FileNotFoundError):
+        return SegmentEntry(path.name, 0, 0, *_ALWAYS)
 
 
 _ALWAYS = (-(1 << 62), 1 << 62)

@@ -99,7 +99,7 @@ def cost(
 
         if not job_names(session.settings):
             session.remark(no_runs(Paths(session.settings.home)))
-    later = list["CorrectedBill"]()
+    later: list[CorrectedBill] = []
     # The file's name is enough to know of corrections without loading the price store.
     if report.runs and any(session.settings.price_store.glob("corrections-*")):
         from spotctl.show.costs.later_corrections import corrected_bills

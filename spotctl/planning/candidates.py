@@ -194,15 +194,7 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
     held = [[each.machines for each in named if is_kind_of(each, kind)] for kind in columns.kinds if named]
     left = inf if job.deadline is None else (job.deadline - at - facts.overheads.startup) / HOUR
 
-    in_units, unit = all(rate.in_units for rate in rates.values()), "vCPU-hour"
-    if in_units and isinstance(spec.program, Command):
-        unit = ANY_UNIT if spec.program.parallel is None else "update"
-    elif in_units:
-        unit = CLOCK
-    times = _ON_CLOUD
-    if spec.is_local:
-        second = spec.local.speed * SECOND
-        times = LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
+    in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
     kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
     return Demand(
@@ -225,9 +217,9 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         saved_gb=None if kept is None or kept.size is None else kept.size / GB,
         reservations=named,
         reserved=tuple(together([0, *machines]) for machines in held),
-        times=times,
+        times=_launch_times(spec),
         least_startup=least_startup(spec),
-        unit=unit,
+        unit=_unit(spec) if in_units else "vCPU-hour",
         rates=rates,
     )
 
@@ -236,6 +228,21 @@ def _reservations(job: Job, at: int) -> tuple[Reservation, ...]:
     """The job's part of the reservations that have not ended."""
     held = job.spec.resources.reservations if job.reserved is None else job.reserved
     return tuple(named for named in held if named.leave > at)
+
+
+def _unit(spec: JobSpec) -> str:
+    """The unit of the job's work, where the throughputs of its machines are known."""
+    if isinstance(spec.program, Training):
+        return CLOCK
+    return ANY_UNIT if spec.program.parallel is None else "update"
+
+
+def _launch_times(spec: JobSpec) -> LaunchTimes:
+    """How long a launch takes around its work, on the market's clock."""
+    if not spec.is_local:
+        return _ON_CLOUD
+    second = spec.local.speed * SECOND
+    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
 
 
 def aim_of(objective: Objective, *, is_unknown: bool) -> Aim:

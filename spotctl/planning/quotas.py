@@ -14,7 +14,6 @@ from bidbrain.eviction.hazard import family_of
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog, InstanceType
-from pricing_data.errors import UnknownInstanceType
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.home.quotas import Quota, QuotaUnit
@@ -115,10 +114,8 @@ def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
     for market, count in machines.items():
         if not _counts(quota, market):
             continue
-        try:
-            machine = catalog.instance_type(market.cloud, market.instance_type)
-        except UnknownInstanceType:
-            machine = None
+        cloud, name = market.cloud, market.instance_type
+        machine = catalog.instance_type(cloud, name) if catalog.knows(cloud, name) else None
         amount += count * use_of(machine, quota.unit)
     return round(amount)
 

@@ -232,10 +232,6 @@ class _PriceWatcher:
 
     def look(self) -> bool:
         """Whether the condition holds now; reports the offers that meet it if it did not hold at the last look."""
-        from spotctl.lab.best.results import WATCH, offers_table, price_message
-        from spotctl.run.notify import post
-        from spotctl.show.columns import as_json
-
         now = wall_us()
         offers = _offers_that_fit(self.session, self.wish, self.lost)
         # Synthetic prices buy nothing, and waiting does not change them.
@@ -243,12 +239,19 @@ class _PriceWatcher:
         met = self.condition.met_by(offer for offer in real if offer.is_current(now, self.max_age))
         is_new, self._holds = bool(met) and not self._holds, bool(met)
         self.has_held |= self._holds
-        if is_new and self.json:
+        if not is_new:
+            return self._holds
+
+        from spotctl.lab.best.results import WATCH, offers_table, price_message
+        from spotctl.run.notify import post
+        from spotctl.show.columns import as_json
+
+        if self.json:
             answer = {"holds": True, "condition": self.condition.text, "offers": met}
             self.session.answer_json(as_json(WATCH, answer, now))
-        elif is_new:
+        else:
             self.session.out.print(offers_table(met, now, self.session.out.width))
-        if is_new and self.webhook:
+        if self.webhook:
             delivery = post(price_message(self.condition, met, now), self.webhook)
             self.undelivered |= bool(delivery.failure)
             self.session.remark(delivery.text)

@@ -118,12 +118,9 @@ class RunWindow:
                     self._ask()
                     interrupted.clear()
             except KeyboardInterrupt:
-                for job, state in self._states.items():
-                    if state.ended is None:
-                        self._session.remark(
-                            f"run {state.run} goes on: 'spotctl resume {job}' shows it again, 'spotctl stop {job}' ends"
-                            " it"
-                        )
+                left = [(job, state.run) for job, state in self._states.items() if state.ended is None]
+                ways = "'spotctl resume {0}' shows it again, 'spotctl stop {0}' ends it"
+                self._session.remark(*(f"run {run} goes on: {ways.format(job)}" for job, run in left))
                 return None
         going = [state for state in self._states.values() if state.ended is None]
         if code < 0 or (self._runner.is_older and going):
@@ -134,8 +131,8 @@ class RunWindow:
                 for job in waiting_jobs(self._paths)
                 if job.name in self._jobs
             ]
-            left = [ways_on(run_view(state, state.at, attended=False)) for state in going]
-            raise RunnerLost(f"the runner was killed: {'; '.join([*left, *lost]) or 'nothing was rented'}")
+            going_on = [ways_on(run_view(state, state.at, attended=False)) for state in going]
+            raise RunnerLost(f"the runner was killed: {'; '.join([*going_on, *lost]) or 'nothing was rented'}")
         return code
 
     def _watch(self, interrupted: Event) -> int | None:

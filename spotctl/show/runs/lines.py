@@ -108,9 +108,9 @@ def happened(before: RunState, after: RunState) -> list[str]:
     """The lines that report what changed from one state of a run to a later one."""
     lines, newest = list[str](), after.work.checkpoint
     old, new = (None if state.progress is None else state.progress.loss for state in (before, after))
-    is_low = new is not None and new > 0 and (old is None or _halvings(old) != _halvings(new))
+    passes = new is not None and not new <= 0 and (old is None or _halvings(old) != _halvings(new))
     # A line each time the loss passes a power of two.
-    if after.progress is not None and is_low:
+    if after.progress is not None and passes:
         lines.append(f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}")
     if newest is not None and newest != before.work.checkpoint:
         lines.append(f"checkpoint {newest.number} stored: {newest.bytes / 1e6:,.1f} MB in {newest.seconds:.1f} s")

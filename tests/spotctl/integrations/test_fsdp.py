@@ -6,7 +6,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,12 +24,13 @@ SCRIPT = Path(__file__).with_name("fsdp_script.py")
 ROOT = Path(__file__).parents[3]
 
 
-class Pair:
-    """Two machines, in folders of their own."""
+class Machines:
+    """The machines of a gang, in folders of their own, each with some ranks."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        self.folder, self.port, self.secret = folder, port, secrets.token_hex(16)
-        self.processes = [self._started(machine) for machine in range(2)]
+    def __init__(self, folder: Path, hosts: Sequence[str], ranks: int, port: int) -> None:
+        self.folder, self.hosts, self.ranks, self.port = folder, hosts, ranks, port
+        self.secret = secrets.token_hex(16)
+        self.processes = [self._started(machine) for machine in range(len(hosts))]
 
     def _started(self, machine: int) -> subprocess.Popen[bytes]:
         home = self.home(machine)
@@ -41,7 +42,8 @@ class Pair:
             "GLOO_SOCKET_IFNAME": "lo",
             "PYTHONPATH": str(ROOT),
         }
-        words = ["--machines", ",".join(HOSTS), "--machine", str(machine), "--port", str(self.port)]
+        words = ["--machines", ",".join(self.hosts), "--machine", str(machine), "--port", str(self.port)]
+        words.append(f"--nproc-per-node={self.ranks}")
         command = [sys.executable, "-m", "spotctl.integrations.gang", *words, str(SCRIPT), str(self.folder)]
         with (home / "output").open("wb") as output:
             return subprocess.Popen(command, env={**os.environ, **variables}, stdout=output, stderr=output)
@@ -54,7 +56,7 @@ class Pair:
         self.processes[machine].wait()
 
     def printed(self) -> str:
-        return "\n".join((self.home(machine) / "output").read_text()[-4000:] for machine in range(2))
+        return "\n".join((self.home(machine) / "output").read_text()[-4000:] for machine in range(len(self.hosts)))
 
     def trace(self, ranks: int, rank: int) -> list[str]:
         path = self.folder / f"trace-{ranks}-{rank}"
@@ -62,12 +64,12 @@ class Pair:
 
 
 @contextmanager
-def pair(folder: Path) -> Iterator[Pair]:
-    made = Pair(folder, 21_000 + os.getpid() % 2_000 * 5)
+def gang_of(folder: Path, hosts: Sequence[str], ranks: int = 1) -> Iterator[Machines]:
+    made = Machines(folder, hosts, ranks, 21_000 + os.getpid() % 2_000 * 5)
     try:
         yield made
     finally:
-        for machine in range(2):
+        for machine in range(len(hosts)):
             made.kill(machine)
 
 
@@ -80,10 +82,10 @@ def stored(home: Path) -> set[int]:
 
 @LONG_RUN
 def test_a_sharded_training_goes_on_with_the_shards_of_the_machine_that_is_lost(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     from tests.spotctl.integrations import fsdp_script as script
 
-    with pair(tmp_path) as machines:
+    with gang_of(tmp_path, HOSTS) as machines:
 
         def alive() -> bool:
             assert machines.processes[0].poll() is None, machines.printed()
@@ -99,11 +101,31 @@ def test_a_sharded_training_goes_on_with_the_shards_of_the_machine_that_is_lost(
         assert machines.processes[0].wait(300) == 0, machines.printed()
         assert machines.trace(1, 0)[0] == f"begin {saved}"
         assert saved % script.EVERY == 0
+    check_model(tmp_path)
+
+
+@LONG_RUN
+def test_a_machine_may_have_several_ranks(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "on").touch()
+    with gang_of(tmp_path, HOSTS[:1], ranks=2) as machines:
+        eventually(lambda: machines.processes[0].poll() is not None)
+        assert machines.processes[0].returncode == 0, machines.printed()
+        assert machines.trace(2, 1)[0] == "begin 0"
+    check_model(tmp_path)
+
+
+def check_model(folder: Path) -> None:
+    """The model is that of one process."""
+    import torch
+
+    from tests.spotctl.integrations import fsdp_script as script
+
     net = script.network()
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     for step in range(script.STEPS):
         script.trained(net, optimizer, step)
-    found = torch.load(tmp_path / "whole.pt")
+    found = torch.load(folder / "whole.pt")
     assert found.keys() == net.state_dict().keys()
     for name, values in net.state_dict().items():
         assert torch.allclose(found[name], values, rtol=1e-4, atol=1e-5), name

@@ -90,7 +90,7 @@ class _SimulationRun:
             self._play(chosen)
             return
 
-        # To the next arrival, or to when the dispatcher may decide differently.
+        # Skips to the next arrival, or to when the dispatcher may decide differently.
         self._idle += 1
         until = self._now + self._dispatcher.patience
         if self._arrived < len(arrival):

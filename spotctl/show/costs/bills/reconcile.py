@@ -88,11 +88,7 @@ def reconcile(rows: Iterable[LedgerRow], bill: ProviderBill, tolerance: float) -
     lines_of, others = _own_lines(usage, run_of, has_tags=bill.has_tags)
     rows_of: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in compared:
-        if row.kind is ChargeKind.EGRESS:
-            name = _traffic(row.run)
-        else:
-            name = _other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()
-        rows_of[name].append(row)
+        rows_of[_name_of(row)].append(row)
 
     # What a bill charges for traffic beyond the ledger's; doubled lines are differences of their own.
     unmeasured = dict[str, int]()
@@ -165,6 +161,12 @@ def _own_lines(
         else:
             others.append(line)
     return own, others
+
+
+def _name_of(row: LedgerRow) -> str:
+    if row.kind is ChargeKind.EGRESS:
+        return _traffic(row.run)
+    return _other_charges(row.run) if row.kind in NOT_MACHINE_TIME else row.machine.lower()
 
 
 def _other_charges(run: str) -> str:
