@@ -135,7 +135,7 @@ def join(role: NodeRole, started: Callable[[NodeRun], None] = lambda _: None, fo
     Raises PeerRefused if the controller refuses this process for good, DeclaredLost if it considers the node lost,
     ControllerUnreachable if there has been no controller for too long.
     """
-    with captured(folder) as capture, beating(role, capture) as vitals:
+    with captured(folder) as (output, echo), beating(role, output, echo) as vitals:
         node = role.process(vitals)
         started(node)
         return node.run()

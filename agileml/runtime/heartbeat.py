@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from agileml.core.events import NodeLost
 from agileml.core.members import heartbeat_name
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Heartbeat, Leave
 from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.output import Capture, OutputTail, Printed
+from agileml.runtime.output import OutputTail, Printed
 from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.role_specs import NodeRole
 from agileml.runtime.vitals import Vitals
@@ -45,10 +46,10 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def beating(role: NodeRole, capture: Capture) -> Iterator[Vitals]:
+def beating(role: NodeRole, output: Path, echo: int | None = None) -> Iterator[Vitals]:
     """Runs a heartbeat process for this process, which is about to become a node; call it before starting threads.
 
-    It also passes on what the node prints.
+    It also passes on what the node prints to the file `output`, and copies that to the descriptor `echo`.
     """
     # A crash in C code, and the signal that ends a hung node, print the Python stacks of all threads.
     faulthandler.enable()
@@ -60,7 +61,7 @@ def beating(role: NodeRole, capture: Capture) -> Iterator[Vitals]:
         # The child never returns into the node's code.
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            _HeartbeatProcess(role, vitals, node, capture).run()
+            _HeartbeatProcess(role, vitals, node, output, echo).run()
         except BaseException:
             # Without heartbeats the controller replaces the node.
             log.exception("the heartbeat process failed")
@@ -84,10 +85,10 @@ def beating(role: NodeRole, capture: Capture) -> Iterator[Vitals]:
 class _HeartbeatProcess:
     """Sends heartbeats until the node ends. `node` is the process id of the node, the parent of this process."""
 
-    def __init__(self, role: NodeRole, vitals: Vitals, node: int, capture: Capture) -> None:
+    def __init__(self, role: NodeRole, vitals: Vitals, node: int, output: Path, echo: int | None) -> None:
         self._name, self._vitals, self._node = role.name, vitals, node
-        self._echo = capture.echo
-        self._printed = OutputTail(capture.path)
+        self._echo = echo
+        self._printed = OutputTail(output)
         self._beat_every = role.job.heartbeat_timeout / HEARTBEATS
         self._mailbox = Mailbox(role.rendezvous, heartbeat_name(role.name), role.job.transport, instance=role.instance)
         self._connection = ControllerConnection(self._mailbox)

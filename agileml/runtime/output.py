@@ -39,23 +39,15 @@ def show(printed: Printed) -> None:
     sys.stderr.flush()
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """A file to which this process prints; `echo` is a descriptor to which the heartbeat process copies it."""
-
-    path: Path
-    echo: int | None = None
-
-
 @contextmanager
-def captured(folder: Path | None = None) -> Iterator[Capture]:
-    """Sends what this process prints to a temporary file, and from there to where it went before."""
+def captured(folder: Path | None = None) -> Iterator[tuple[Path, int]]:
+    """Sends what this process prints to a temporary file; also returns the descriptor of where its errors went."""
     before = os.dup(1), os.dup(2)
     descriptor, name = tempfile.mkstemp(prefix="agileml-", suffix=".out", dir=folder)
     os.close(descriptor)
     try:
         redirect(Path(name))
-        yield Capture(Path(name), before[1])
+        yield Path(name), before[1]
     finally:
         sys.stdout.flush()
         for stream, original in enumerate(before, start=1):

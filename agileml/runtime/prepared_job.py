@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from agileml.apps.registry import TrainerSource
+from agileml.core.controller import Controller
 from agileml.errors import AgileMLError, TrainerFailed
 from agileml.job import GaveUp, Trained, TrainingJob
 from agileml.params.declarations import call, name_of
@@ -27,7 +28,7 @@ from agileml.protocol.messages import Version
 from agileml.runtime.node_process import TrainerRole
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result, counted, model_of
-from agileml.runtime.role_specs import ControllerRole, NodeRole, TrainerControllerRole
+from agileml.runtime.role_specs import ControllerRole, NodeRole
 from agileml.trainer import initial_model, plan_of, shards_of
 from agileml.work import WorkPlan
 
@@ -169,14 +170,13 @@ class PreparedJob(RunnableJob):
 
     def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
         shape, partition_bytes = self.shape, self.shape.layout.partition_bytes()
-        return TrainerControllerRole(
+        return ControllerRole(
             rendezvous=rendezvous,
             memory=memory,
             code=shape.code,
             job=self.job,
             model_bytes=sum(partition_bytes),
-            plan=shape.plan,
-            partition_bytes=partition_bytes,
+            control=partial(Controller.resume, shape.plan, partition_bytes),
         )
 
     def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> NodeRole:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from agileml.core.controller import Controller
 from agileml.core.events import CheckpointRules, ControllerInstruction, ControllerSettings, Iteration, NodeRules
 from agileml.core.members import Members
 from agileml.job import TrainingJob
@@ -17,7 +16,6 @@ from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.vitals import Vitals
 from agileml.slowdowns import uneven_share
 from agileml.transport import new_instance
-from agileml.work import WorkPlan
 
 SLOWEST_BYTES_PER_SECOND = 32 << 20
 """The rate at which a node on a busy computer handles a large model: 32 s for each GiB."""
@@ -122,7 +120,7 @@ class JobControl(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerRole(ABC):
+class ControllerRole:
     """The job's controller. `memory` is the file from which a restarted controller resumes.
 
     `code` is the version of the trainer's code when the job began: its file may change while the job runs.
@@ -134,25 +132,12 @@ class ControllerRole(ABC):
     code: str
     job: TrainingJob
     model_bytes: int
+    control: Callable[[ControllerSettings, Mapping[str, Any] | None, float], JobControl]
+    """Makes the state machine at a time: a new one, or one that continues from another's record."""
     needs_all: bool = False
     may_lack_nodes: bool = False
     messages: tuple[type, ...] = ()
     """Kinds of messages that only such jobs have."""
-
-    @abstractmethod
-    def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> JobControl:
-        """The state machine: a new one, or one that continues from another's record."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerControllerRole(ControllerRole):
-    """The controller of a training with workers and servers."""
-
-    plan: WorkPlan
-    partition_bytes: tuple[int, ...]
-
-    def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> Controller:
-        return Controller.resume(self.plan, self.partition_bytes, settings, record, now)
 
 
 Role = NodeRole | ControllerRole

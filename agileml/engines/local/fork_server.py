@@ -21,7 +21,7 @@ from agileml.errors import AgileMLError, ControllerUnreachable
 from agileml.runtime.controller_process import ControllerProcess
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.node_process import NOT_ADMITTED, UNREACHABLE
-from agileml.runtime.output import Capture, redirect
+from agileml.runtime.output import redirect
 from agileml.runtime.role_specs import NodeRole, Role
 from agileml.transport import sockets
 
@@ -141,7 +141,7 @@ def _run_role(start: Start, folder: Path, watch: threading.Thread) -> int:
     role = start.role
     if isinstance(role, NodeRole):
         # The heartbeat process is forked, so it comes before the first thread.
-        with beating(role, Capture(folder / f"{start.name}{OUTPUT_SUFFIX}")) as vitals:
+        with beating(role, folder / f"{start.name}{OUTPUT_SUFFIX}") as vitals:
             watch.start()
             return 0 if role.process(vitals).run() else NOT_ADMITTED
     watch.start()

@@ -100,7 +100,7 @@ class PipelineControl:
 
     @classmethod
     def resumed(
-        cls, settings: ControllerSettings, pipeline: ElasticSettings, record: Mapping[str, Any] | None, now: float
+        cls, pipeline: ElasticSettings, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float
     ) -> "PipelineControl":
         """With a record, goes on from the newest state in the store; nodes count as new, whatever they hold."""
         elastic = ElasticController(pipeline)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from agileml.apps.registry import TrainerSource
-from agileml.core.events import ControllerSettings, Iteration
+from agileml.core.events import Iteration
 from agileml.engines.sim.fleet import SimulableJob
 from agileml.engines.sim.job import JobSimulation, Machines
 from agileml.job import Counters, GaveUp, Trained, TrainingJob
@@ -51,16 +51,6 @@ _COPIED = "a model of the caller"
 
 
 _RETRY_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineControllerRole(ControllerRole):
-    """The controller of a pipeline."""
-
-    settings: ElasticSettings
-
-    def control(self, settings: ControllerSettings, record: Mapping[str, Any] | None, now: float) -> PipelineControl:
-        return PipelineControl.resumed(settings, self.settings, record, now)
 
 
 @dataclass(frozen=True)
@@ -105,14 +95,14 @@ class PreparedPipeline(SimulableJob):
         return min(self.settings.layouts)
 
     def controller_role(self, rendezvous: Rendezvous, memory: Path) -> ControllerRole:
-        return PipelineControllerRole(
+        return ControllerRole(
             rendezvous=rendezvous,
             memory=memory,
             code=self.code,
             job=self.job,
             model_bytes=round(sum(self.settings.layer_bytes)),
+            control=partial(PipelineControl.resumed, self.settings),
             messages=PIPELINE_MESSAGES,
-            settings=self.settings,
         )
 
     def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> PipelineRole:
@@ -130,7 +120,7 @@ class PreparedPipeline(SimulableJob):
     ) -> JobSimulation[PipelineNode, PipelineControl]:
         task = self.task.task(self.job.source)
         rules = controller_settings(self.job, self.code, stop)
-        control = partial(PipelineControl.resumed, rules, self.settings)
+        control = partial(PipelineControl.resumed, self.settings, rules)
         return JobSimulation(rules, control, lambda name: PipelineNode(name, task), machines, self.job.settings.seed)
 
     def trained(self, result: Result, load: Callable[[int, int], Version]) -> Trained:

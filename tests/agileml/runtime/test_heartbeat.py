@@ -146,7 +146,7 @@ def test_what_a_node_printed_before_it_had_a_link_is_sent_at_its_end(tmp_path: P
         controller.open()
         if os.fork() == 0:
             try:
-                with captured(tmp_path) as capture, beating(role, capture):
+                with captured(tmp_path) as (output, echo), beating(role, output, echo):
                     os.write(2, b"last words\n")
                     os.write(ends, b"x")
             finally:
@@ -175,7 +175,7 @@ def test_a_node_that_leaves_when_it_was_given_up_is_not_killed(tmp_path: Path) -
         if pid == 0:
             status = 1
             try:
-                with captured(tmp_path) as capture, beating(role, capture) as vitals:
+                with captured(tmp_path) as (output, echo), beating(role, output, echo) as vitals:
                     while not vitals.given_up:
                         time.sleep(0.005)
                     vitals.leave()

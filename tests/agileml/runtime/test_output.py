@@ -81,12 +81,12 @@ def test_lines_are_shown_with_the_name_of_their_node(capsys: pytest.CaptureFixtu
 CAPTURED = """
 import os, sys
 from agileml.runtime.output import captured
-with captured() as capture:
+with captured() as (path, _):
     print("from python")
     os.system("echo from a child")
     print("error", file=sys.stderr)
-    content = capture.path.read_text()
-print("afterwards", content.split("\\n"), capture.path.exists())
+    content = path.read_text()
+print("afterwards", content.split("\\n"), path.exists())
 """
 
 

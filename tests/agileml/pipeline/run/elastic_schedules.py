@@ -54,7 +54,7 @@ class FaultyPipeline(JobSimulation[PipelineNode, PipelineControl]):
     def __init__(self, task: PipelineTask, settings: ElasticSettings, nodes: int, seed: int = 0) -> None:
         self._pipeline = settings
         rules = ControllerSettings(0, nodes, settings.batches)
-        control = partial(PipelineControl.resumed, rules, settings)
+        control = partial(PipelineControl.resumed, settings, rules)
         machines = Machines(loading=0.0, network=Network(jitter=0.001))
         super().__init__(rules, control, lambda name: PipelineNode(name, task), machines, seed)
         for number in range(nodes):
