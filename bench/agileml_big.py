@@ -21,7 +21,7 @@ import numpy as np
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Quiet
+from agileml.engines.chaos import QUIET
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
@@ -123,7 +123,7 @@ def main() -> int:
             flush=True,
         )
 
-    trained = LocalEngine().play(job, Quiet(), done)
+    trained = LocalEngine().play(job, QUIET, done)
     peak = memory.stop()
     right = bool((trained.model["w"] == 2 * CLOCKS).all()) and not trained.failures
     print(

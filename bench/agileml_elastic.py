@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Act, Evict, Join, KillNodes, Quiet, RunningMachine
+from agileml.engines.chaos import QUIET, Act, Evict, Join, KillNodes, RunningMachine
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
@@ -352,7 +352,7 @@ def _train_on_plain_servers(clock_times: Connection, saved: str, nodes: int, clo
     """Plays a job of its own on plain servers, and sends the time at which each clock is done."""
     source = TrainerSource("bench.agileml_elastic:Asleep", {"checkpoints": saved, "every": CHECKPOINT_EVERY})
     job = TrainingJob(source, nodes, 0, Stopping(clocks=clocks), JobSettings(partitions=PARTITIONS, loss_sample=0))
-    LocalEngine().play(job, Quiet(), lambda iteration: clock_times.send((iteration.clock, time.monotonic())))
+    LocalEngine().play(job, QUIET, lambda iteration: clock_times.send((iteration.clock, time.monotonic())))
 
 
 def _until(clocks: Connection, last: int) -> dict[int, float]:

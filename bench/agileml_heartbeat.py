@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Quiet
+from agileml.engines.chaos import QUIET
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, TrainingJob
 from agileml.roles.node import JobSettings
@@ -63,7 +63,7 @@ def run() -> str:
     times = HeartbeatTimes()
     settings = JobSettings(loss_sample=0)
     job = TrainingJob(TrainerSource("mf", ARGUMENTS), 1, NODES - 1, Stopping(seconds=SECONDS), settings)
-    LocalEngine().play(job, Quiet(), times)
+    LocalEngine().play(job, QUIET, times)
     share = times.used / times.seconds / NODES
     rows = [
         Row(

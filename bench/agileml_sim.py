@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from agileml.core.events import ControllerSettings
+from agileml.core.events import ControllerSettings, Iteration
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import HEADER_BYTES, Network
-from agileml.engines.sim.simulation import Outcome, Simulation
+from agileml.engines.sim.simulation import Simulation
 from agileml.params.layout import Params
 from agileml.policies.stage import StageByRatio, Thresholds
 from agileml.protocol.messages import Collected, Handover, Patch, PendingPush, Push, Restore, Snapshot
@@ -159,8 +159,9 @@ def iteration_seconds(setting: Setting) -> float:
     """The time of an iteration once things run evenly."""
     policy = StageByRatio(ALWAYS[setting.stage])
     settings = ControllerSettings(setting.reliable, setting.transient, CLOCKS, policy)
-    outcome = _netflix(settings, Netflix(setting.partitions, SHARDS, setting.whole)).run()
-    return statistics.median(iteration.seconds for iteration in outcome.log[-STEADY:])
+    simulation = _netflix(settings, Netflix(setting.partitions, SHARDS, setting.whole))
+    simulation.run()
+    return statistics.median(iteration.seconds for iteration in simulation.log[-STEADY:])
 
 
 def _netflix(
@@ -212,9 +213,11 @@ class Comings:
                     simulation.warn(name, WARNING_SECONDS)
 
 
-def elasticity() -> Outcome:
+def elasticity() -> list[Iteration]:
     """Figure 4.15: a log of iterations with machines that come and go."""
-    return _netflix(ControllerSettings(4, 0, ITERATIONS), Netflix(32, FEWER_SHARDS), Comings()).run()
+    simulation = _netflix(ControllerSettings(4, 0, ITERATIONS), Netflix(32, FEWER_SHARDS), Comings())
+    simulation.run()
+    return simulation.log
 
 
 def blips(seconds: Sequence[float]) -> tuple[float, float]:
@@ -233,11 +236,12 @@ def _scale(nodes: int, clocks: int, partitions: int) -> Row:
     machines = Machines(seconds_per_item=1.0, network=Network(GIGABIT))
     settings = ControllerSettings(1, nodes - 1, clocks)
     began, computed = time.perf_counter(), time.process_time()
-    outcome = _simulation(Flat(nodes, partitions), settings, machines).run()
+    simulation = _simulation(Flat(nodes, partitions), settings, machines)
+    simulation.run()
     took, computing = time.perf_counter() - began, time.process_time() - computed
     return Row(
-        f"{nodes} nodes, {clocks} iterations, {partitions} partitions: {outcome.delivered} messages,"
-        f" {computing / outcome.delivered * 1e6:.0f} us of a core each",
+        f"{nodes} nodes, {clocks} iterations, {partitions} partitions: {simulation.messages.delivered} messages,"
+        f" {computing / simulation.messages.delivered * 1e6:.0f} us of a core each",
         f"{shown(took)}, {shown(computing)} of them on a core",
         f"{LIMIT_SECONDS:.0f} s allowed",
         f"{took / LIMIT_SECONDS:.2f}",
@@ -263,18 +267,18 @@ def run() -> str:
     return section
 
 
-def _measured() -> tuple[str, dict[str, float], Outcome]:
+def _measured() -> tuple[str, dict[str, float], list[float]]:
     settings = [TRADITIONAL, *STAGES, *EVEN, *(replace(setting, whole=True) for setting in (TRADITIONAL, STAGES[5]))]
     seconds = {setting: iteration_seconds(setting) for setting in settings}
-    outcome = elasticity()
-    joining, leaving = blips([iteration.seconds for iteration in outcome.log])
+    log = [iteration.seconds for iteration in elasticity()]
+    joining, leaving = blips(log)
     rows = [_stage_row(setting, seconds) for setting in settings]
     rows.append(Row("4 + 0, 60 join in iteration 11: that iteration against the ones before", f"{joining:+.1%}", "0%"))
     rows.append(Row("60 warned in iteration 35: that iteration against the ones after", f"{leaving:+.1%}", "+13%"))
     scales = [_scale(64, 100, 32), _scale(1000, 100, 16)]
     section = table("AgileML in virtual time: the stages", " ".join(_REMARK.split()), rows)
     section += "\n" + table("AgileML in virtual time: scale", "On the clock, against the time allowed.", scales)
-    return section, {setting.label: time for setting, time in seconds.items() if not setting.whole}, outcome
+    return section, {setting.label: time for setting, time in seconds.items() if not setting.whole}, log
 
 
 def _stage_row(setting: Setting, seconds: dict[Setting, float]) -> Row:
@@ -291,10 +295,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path())
     folder: Path = parser.parse_args().out
     folder.mkdir(parents=True, exist_ok=True)
-    section, stages, outcome = _measured()
+    section, stages, seconds = _measured()
     print(section)
     _plot_stages(stages, folder / "agileml_stages.png")
-    seconds = [iteration.seconds for iteration in outcome.log]
     events = "60 machines join in 11 and are warned in 35"
     plot_iterations(seconds, events, "virtual seconds", folder / "agileml_elasticity_sim.png")
 

@@ -11,7 +11,7 @@ import numpy as np
 from agileml.apps.mf import MatrixFactorization, RatingShard
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import ControllerSettings, Iteration
-from agileml.engines.chaos import Quiet
+from agileml.engines.chaos import QUIET
 from agileml.engines.local import LocalEngine
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
@@ -68,7 +68,7 @@ TRAINERS = (TrainerSource("mf", ARGUMENTS), TrainerSource("bench.agileml_sparse:
 def _played(source: TrainerSource, nodes: tuple[int, int]) -> Measured:
     log: list[Iteration] = []
     job = TrainingJob(source, *nodes, Stopping(clocks=CLOCKS), SETTINGS, heartbeat_timeout=20.0)
-    LocalEngine().play(job, Quiet(), log.append)
+    LocalEngine().play(job, QUIET, log.append)
     return Measured.of(log)
 
 
@@ -78,7 +78,8 @@ def _simulated(source: TrainerSource) -> Measured:
     simulation = Simulation(source.load(), settings, SETTINGS, Machines(network=Network(GIGABIT)))
     for number in range(reliable + transient):
         simulation.join(reliable=number < reliable)
-    return Measured.of(simulation.run().log)
+    simulation.run()
+    return Measured.of(simulation.log)
 
 
 def _rows(where: str, runs: Sequence[tuple[Measured, Measured]]) -> list[Row]:

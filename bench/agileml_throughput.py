@@ -17,7 +17,7 @@ import numpy as np
 from agileml.apps.mf import MatrixFactorization
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Quiet
+from agileml.engines.chaos import QUIET
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, TrainingJob
 from agileml.roles.node import JobSettings
@@ -107,7 +107,7 @@ def on_nodes(transient: int) -> float:
     # One clock more than is measured: at the end the model is collected.
     job = TrainingJob(TrainerSource("mf", ARGUMENTS), 1, transient, Stopping(clocks=CLOCKS + 1), settings)
     used = Processors()
-    LocalEngine().play(job, Quiet(), used)
+    LocalEngine().play(job, QUIET, used)
     return used.items_per_second
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from agileml.engines.base import FleetEvent, Gone
-from agileml.engines.chaos import Chaos, Quiet
+from agileml.engines.chaos import QUIET, Chaos
 from agileml.engines.interrupts import until_done
 from agileml.engines.job_loop import TURN_SECONDS, JobLoop
 from agileml.engines.local.fleet import CONTROLLER_MEMORY, LocalFleet, prepare_job
@@ -92,8 +92,8 @@ class AttachedJob:
         publish(plan.node_role(replace(rendezvous, secret=b"")), rendezvous.blobs)
         self._client = ControllerClient(rendezvous, Clocks(listener, last_clock), output, plan.job.transport)
         self._fleet = AttachedFleet(plan, processes, rendezvous)
-        self._loop = JobLoop(self._fleet, self._client, Quiet(), output, replaces=False)
-        self._loop.start()
+        self._loop = JobLoop(self._fleet, self._client, QUIET, output, replaces=False)
+        self._fleet.start_controller()
 
     def turn(self, longest: float) -> Trained | None:
         """Listens for at most this many seconds; the trained model once there is one.

@@ -111,11 +111,14 @@ class MachineFleet(Protocol):
 
     def close(self) -> None:
         """Ends everything that still runs. Afterwards no process and no temporary file is left."""
-        ...
+        return
 
 
 class ControllerLink(Protocol):
-    """The job loop's connection to the controller. The link outlives a controller: a restarted one is told all."""
+    """The job loop's connection to the controller. The link outlives a controller: a restarted one is told all.
+
+    By default it has nothing to tell it, and does not wait.
+    """
 
     @property
     def last_clock(self) -> int:
@@ -136,22 +139,22 @@ class ControllerLink(Protocol):
         """Newly finished clocks; waits up to `longest` seconds. Raises AgileMLError if the job cannot go on."""
         ...
 
-    def settle(self, seconds: float) -> None:
+    def settle(self, seconds: float) -> None:  # noqa: ARG002 - by default there is nothing to do
         """Waits, up to `seconds`, for what has arrived at the controller by now."""
-        ...
+        return
 
     def stop(self) -> None:
         """Ends the job with its last stable model."""
         ...
 
-    def warn(self, name: str, seconds: float) -> None:
+    def warn(self, name: str, seconds: float) -> None:  # noqa: ARG002 - by default there is nothing to do
         """A node's machine will be taken away after `seconds`."""
-        ...
+        return
 
-    def lose(self, name: str) -> None:
+    def lose(self, name: str) -> None:  # noqa: ARG002 - by default there is nothing to do
         """A node is gone, or its machine is."""
-        ...
+        return
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str) -> None:  # noqa: ARG002 - by default there is nothing to do
         """A node has left as the controller told it to."""
-        ...
+        return

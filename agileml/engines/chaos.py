@@ -72,14 +72,6 @@ class Script(Protocol):
         ...
 
 
-class Quiet:
-    """A script without faults."""
-
-    def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
-        """No faults."""
-        return ()
-
-
 EXAMPLE = "at clock 20 evict half warn 5s; at 30s kill 1; at clock 50 join 2; every 20s kill 1 prob 0.3"
 
 
@@ -205,6 +197,10 @@ class FaultSchedule:
     def _fires(self, number: int, clock: int, seconds: float) -> bool:
         rule = self._chaos.rules[number]
         return rule.moment(self._fired[number]) <= (clock if rule.in_clocks else seconds)
+
+
+QUIET = FaultSchedule(Chaos())
+"""A script without faults."""
 
 
 def _after(act: Act, present: list[RunningMachine]) -> list[RunningMachine]:

@@ -92,7 +92,7 @@ class JobLoop:
         """Starts the controller and the first machines."""
         self._crashes.nodes, self._has_reliable = reliable + transient, bool(reliable)
         self._numbers = count(1 + max((int(name[1:]) for name in earlier), default=-1))
-        self.start()
+        self._fleet.start_controller()
         for name in earlier:
             self._link.lose(name)
         self._add(Join(reliable, reliable=True))
@@ -102,10 +102,6 @@ class JobLoop:
         """Ends the job with its last stable model."""
         self._output(Printed("job", INTERRUPTED))
         self._link.stop()
-
-    def start(self) -> None:
-        """Starts the controller."""
-        self._fleet.start_controller()
 
     def turn(self, longest: float) -> Result | None:
         """One turn of the loop, of about `longest` seconds at most; the result once the job is done."""
@@ -223,7 +219,7 @@ class JobLoop:
         """A process that failed will be started again, but not for ever. One that was taken away does not count."""
         if gone.status is None or self._failure:
             return
-        if why := self._crashes.add(ProcessFailure(gone.name, gone.status, gone.output, self._machines)):
+        if why := self._crashes.add(gone, self._machines):
             why = f"{gone.name} is {why}: it {gone.how}"
             if gone.name == CONTROLLER or not self._replaces:
                 raise Unrecoverable(why)
@@ -260,28 +256,14 @@ _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHU
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessFailure:
-    """A process that failed: its name, its status (negative: a signal), the end of its output, and the processes that
-    ran at that time."""
+def _failure_kind(failed: Gone) -> str:
+    """Equal for failures that are alike except for numbers in their output; empty if that is unknown.
 
-    name: str = ""
-    status: int | None = None
-    output: str = ""
-    running: Collection[str] = ()
-
-    @property
-    def kind(self) -> str:
-        """Equal for failures that are alike except for numbers in their output; empty if that is unknown.
-
-        A process that was ended by others may have been fine, as may one that did not reach the controller.
-        """
-        if self.status in (None, UNREACHABLE) or (not self.output and self.status in _FROM_OUTSIDE):
-            return ""
-        return f"{self.status} {_NUMBER.sub('#', self.output)}"
-
-
-UNKNOWN = ProcessFailure()
+    A process that was ended by others may have been fine, as may one that did not reach the controller.
+    """
+    if failed.status in (None, UNREACHABLE) or (not failed.output and failed.status in _FROM_OUTSIDE):
+        return ""
+    return f"{failed.status} {_NUMBER.sub('#', failed.output)}"
 
 
 @dataclass(slots=True)
@@ -311,15 +293,15 @@ class CrashGuard:
             self.in_a_row = 0
         self._clock, self._progress = clock, progress
 
-    def add(self, failure: ProcessFailure = UNKNOWN) -> str:
-        """Counts one more process; why none should be started any more, or nothing."""
+    def add(self, failed: Gone, running: Collection[str]) -> str:
+        """Counts one more process, next to which others ran; why none should be started any more, or nothing."""
         self.in_a_row += 1
         self.in_one_clock += 1
-        is_repeated = False
-        if failure.kind and failure.kind == self._kind:
-            is_repeated = failure.name not in self._then
+        is_repeated, kind = False, _failure_kind(failed)
+        if kind and kind == self._kind:
+            is_repeated = failed.name not in self._then
         else:
-            self._kind, self._then = failure.kind, frozenset((*failure.running, failure.name))
+            self._kind, self._then = kind, frozenset((*running, failed.name))
         if is_repeated:
             return f"the last of {self.in_one_clock} processes that ended: its replacement failed in the same way"
         if self.in_a_row > max(MAX_IN_A_ROW, self.nodes):

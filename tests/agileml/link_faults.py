@@ -72,10 +72,10 @@ def played(seed: int) -> tuple[str, Counter[str]]:
     """Why a schedule failed, or nothing; and what happened in it."""
     schedule = LinkSchedule(seed)
     try:
-        outcome = schedule.run()
+        _, result = schedule.run()
     except Exception as error:  # noqa: BLE001 - every exception is a finding
         return f"seed {seed}, {schedule.target}: {type(error).__name__}: {error}"[:400], schedule.done
-    schedule.done["nodes lost"] += outcome.failures
+    schedule.done["nodes lost"] += result.failures
     return "", schedule.done
 
 

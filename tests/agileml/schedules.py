@@ -14,7 +14,7 @@ import numpy as np
 from agileml.core.events import CheckpointRules, ControllerSettings, NodeLost
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
-from agileml.engines.sim.simulation import Outcome, Simulation
+from agileml.engines.sim.simulation import Simulation
 from agileml.params.commit import CommitRule
 from agileml.params.declarations import Declarations, name_of
 from agileml.params.layout import Layout, Params
@@ -25,7 +25,7 @@ from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Broken, Drained, PartitionProgress, Saved, WorkDone
 from agileml.reference import iterate, model_digest, replay
 from agileml.roles.node import JobSettings
-from agileml.runtime.results import model_of
+from agileml.runtime.results import Result, model_of
 from agileml.slowdowns import PowerLaw, SlowWorker
 from agileml.trainer import Trainer, loss_of, sample_of, shards_of
 from agileml.work import FINGERPRINT_MASK, Accepted
@@ -143,7 +143,7 @@ class Schedule:
         """Whether clocks end without late work."""
         return self.stragglers.wait_policy is not None
 
-    def run(self) -> Outcome:
+    def run(self) -> tuple[Simulation, Result]:
         """Runs the job to its end and compares the model with the reference."""
         simulation = self._simulation()
         for event in self._chance.choices(EVENTS, k=self._chance.choice([0, 0, 0, 1] if self.target else [0, 1, 2, 3])):
@@ -151,9 +151,9 @@ class Schedule:
         if self.target is not None:
             self._aim(self.target)
         self._disturb(simulation)
-        outcome = simulation.run()
-        self._check(simulation, outcome)
-        return outcome
+        result = simulation.run()
+        self._check(simulation, result)
+        return simulation, result
 
     def _simulation(self) -> Simulation:
         chance, target = self._chance, self.target
@@ -341,13 +341,13 @@ class Schedule:
 
     # -- the result --------------------------------------------------------------------------------------------------
 
-    def _check(self, simulation: Simulation, outcome: Outcome) -> None:
+    def _check(self, simulation: Simulation, result: Result) -> None:
         self.watch.end(simulation)
-        tallies = {version.tally for version in outcome.versions}
+        tallies = {version.tally for version in result.versions}
         assert len(tallies) == 1, "partitions differ in what they contain"
         tally = tallies.pop()
-        log = {one.clock: Accepted(one.clock, one.accepted) for one in outcome.log}
-        accepted = [log[clock] for clock in range(1, outcome.clock + 1)]
+        log = {one.clock: Accepted(one.clock, one.accepted) for one in simulation.log}
+        accepted = [log[clock] for clock in range(1, result.clock + 1)]
         if not self.leaves_out:
             assert accepted == [simulation.plan.accept_all(one.clock) for one in accepted]
         assert tally.chunks == sum(one.chunks for one in accepted), "updates were lost or repeated"
@@ -355,16 +355,16 @@ class Schedule:
         assert tally.fingerprint == fingerprint, "an update is missing and another was applied twice"
         if self.slack != 0:
             return
-        rule = CommitRule(outcome.layout, Declarations.of(simulation.trainer))
-        model = model_of(rule.layout, outcome.versions)
+        rule = CommitRule(simulation.layout, Declarations.of(simulation.trainer))
+        model = model_of(rule.layout, result.versions)
         if self.leaves_out:
             self._check_replayed(model, accepted)
             return
-        expected = undisturbed(self.kind, self.deterministic)(outcome.clock)
+        expected = undisturbed(self.kind, self.deterministic)(result.clock)
         if self.deterministic:
             assert model_digest(model) == model_digest(expected), "the model is not that of the undisturbed run"
-            loss = undisturbed_loss(self.kind, outcome.clock)
-            assert outcome.loss == loss, "the loss is not that of the model"
+            loss = undisturbed_loss(self.kind, result.clock)
+            assert result.loss == loss, "the loss is not that of the model"
             return
         for name, values in expected.items():
             apart = np.abs(model[name] - values).max() / np.abs(values).max()

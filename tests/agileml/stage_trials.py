@@ -88,7 +88,8 @@ def trained(
     simulation = Simulation(Dense(), settings, JobSettings(partitions=8, loss_sample=0), machines)
     for number in range(sum(nodes)):
         simulation.join(reliable=number < nodes[0])
-    return simulation.run().log
+    simulation.run()
+    return simulation.log
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ def played(seed: int) -> Played:
     coarse = patch.object(Helping, "_is_coarse", False) if seed % 4 < 2 else nullcontext()
     try:
         with coarse:
-            outcome = schedule.run()
+            simulation, _ = schedule.run()
     except Exception as error:  # noqa: BLE001 - every exception is a finding
         return Played(why=f"seed {seed}, {schedule.target}: {type(error).__name__}: {error}"[:400])
-    sums = [one.sums for one in outcome.log]
+    sums = [one.sums for one in simulation.log]
     return Played(*(sum(getattr(one, of) for one in sums) for of in ("helped_items", "moved_bytes", "dropped_chunks")))
 
 

@@ -146,7 +146,7 @@ def test_every_target_is_aimed_at() -> None:
 def test_learning_the_stage_does_not_change_the_model() -> None:
     changes = set[tuple[int, int]]()
     for seed in range(3, 3 + 20 * 157, 157):
-        stages = [line.stage for line in Schedule(seed, learning=True).run().log]
+        stages = [line.stage for line in Schedule(seed, learning=True).run()[0].log]
         changes.update(pairwise(stages))
     assert changes > {(1, 2), (2, 3), (3, 2), (2, 1)}
 

@@ -21,10 +21,10 @@ from agileml.core.controller import Controller
 from agileml.core.events import ControllerSettings, Iteration
 from agileml.core.recovery import Mode
 from agileml.engines.base import FleetEvent, Gone, Joined
-from agileml.engines.chaos import Quiet
+from agileml.engines.chaos import QUIET
 from agileml.engines.job_loop import MAX_IN_A_ROW, JobLoop
 from agileml.engines.sim.job import Machines
-from agileml.engines.sim.simulation import Outcome, Simulation
+from agileml.engines.sim.simulation import Simulation
 from agileml.job import Stopping, TrainingJob
 from agileml.policies.stage import FixedStage
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, WorkUnit
@@ -37,7 +37,7 @@ from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.runtime.results import Result, model_of
-from agileml.runtime.role_specs import TrainerControllerRole
+from agileml.runtime.role_specs import ControllerRole
 from agileml.transport import Connected, Lost
 from agileml.work import WorkPlan
 from tests.agileml.schedules import PARTITIONS, small, undisturbed, undisturbed_loss
@@ -80,8 +80,8 @@ def a_warned_node_does_not_wait_for_the_end_of_its_clock(seed: int) -> None:
     simulation.at(2.0, partial(_join, simulation, "t3"))
     for name in ("t1", "t2"):
         simulation.at(3.0, partial(simulation.warn, name, 1.0))
-    outcome = simulation.run()
-    assert (outcome.evictions, outcome.failures) == (2, 0), "a node could not leave in time"
+    result = simulation.run()
+    assert (result.evictions, result.failures) == (2, 0), "a node could not leave in time"
 
 
 def redone_work_is_counted(seed: int) -> None:
@@ -102,9 +102,9 @@ def redone_work_is_counted(seed: int) -> None:
         if name == "r0":
             simulation.at(1.0, partial(_join, simulation, "r9"))
     with patch.object(ChunkRunner, "run", counting):
-        outcome = simulation.run()
-    wasted, counted = computed - outcome.clock * CHUNKS, _redone(outcome)
-    assert counted <= wasted <= counted + outcome.failures, f"{wasted} chunks were done in vain, {counted} are counted"
+        result = simulation.run()
+    wasted, counted = computed - result.clock * CHUNKS, _redone(simulation)
+    assert counted <= wasted <= counted + result.failures, f"{wasted} chunks were done in vain, {counted} are counted"
 
 
 def a_lost_reliable_node_costs_one_clock(seed: int) -> None:
@@ -115,12 +115,12 @@ def a_lost_reliable_node_costs_one_clock(seed: int) -> None:
     for lost, new, at in zip(("r0", "r9"), ("r9", "r10"), times, strict=True):
         simulation.at(at, partial(simulation.kill, lost))
         simulation.at(at + 0.1, partial(_join, simulation, new))
-    outcome = simulation.run()
-    assert outcome.failures == 2
-    model = model_of(outcome.layout, outcome.versions)
-    assert model_digest(model) == model_digest(undisturbed(Decades, True)(outcome.clock)), "the model is another"
+    result = simulation.run()
+    assert result.failures == 2
+    model = model_of(simulation.layout, result.versions)
+    assert model_digest(model) == model_digest(undisturbed(Decades, True)(result.clock)), "the model is another"
     # A whole clock, and what was done of the next one.
-    assert _redone(outcome) <= 2 * 2 * CHUNKS, f"{_redone(outcome)} chunks were done again"
+    assert _redone(simulation) <= 2 * 2 * CHUNKS, f"{_redone(simulation)} chunks were done again"
 
 
 def a_checkpoint_that_cannot_be_written_is_not_the_last(seed: int) -> None:
@@ -152,17 +152,17 @@ def the_loss_is_that_of_the_final_model(seed: int) -> None:
     with patch.object(simulation.messages, "send", late):
         for number in range(3):
             simulation.join(reliable=not number)
-        outcome = simulation.run()
+        result = simulation.run()
     assert max(max(node.server.served[0].versions) for node in simulation.nodes.values() if node.server.served) > 4
-    assert outcome.loss == undisturbed_loss(Decades, outcome.clock), "the loss is that of another model"
+    assert result.loss == undisturbed_loss(Decades, result.clock), "the loss is that of another model"
 
 
 def _join(simulation: Simulation, name: str) -> None:
     simulation.join(reliable=name.startswith("r"), name=name)
 
 
-def _redone(outcome: Outcome) -> int:
-    return sum(iteration.redone for iteration in outcome.log)
+def _redone(simulation: Simulation) -> int:
+    return sum(iteration.redone for iteration in simulation.log)
 
 
 # -- processes that fail ----------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class RedoingLink:
 def a_job_that_redoes_clocks_is_not_given_up(seed: int) -> None:
     """Machines fail more often than may be without progress, but each time some clocks have been done again."""
     fleet, link, chance = FailingFleet(), RedoingLink(), random.Random(seed)
-    loop = JobLoop(fleet, link, Quiet(), lambda _: None)
+    loop = JobLoop(fleet, link, QUIET, lambda _: None)
     fleet.start_node("r0", reliable=True)
     loop.turn(0.0)
     for _ in range(3):
@@ -283,14 +283,13 @@ def a_node_cannot_speak_for_another(seed: int) -> None:  # noqa: ARG001
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         rendezvous = FolderRendezvous(Path(folder), SECRET)
         job = TrainingJob(source, 1, 1, Stopping(clocks=3))
-        role = TrainerControllerRole(
+        role = ControllerRole(
             rendezvous=rendezvous,
             memory=Path(folder) / "memory",
             code="",
             job=job,
             model_bytes=8,
-            plan=WorkPlan((2,), 0, 1),
-            partition_bytes=(8,),
+            control=partial(Controller.resume, WorkPlan((2,), 0, 1), (8,)),
         )
         process = ControllerProcess(role)
         controller = process._controller

@@ -7,7 +7,7 @@ from typing import Any
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.base import FleetEvent, Gone, Joined
+from agileml.engines.base import ControllerLink, FleetEvent, Gone, Joined, MachineFleet
 from agileml.engines.chaos import Chaos, FaultSchedule, Script
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.sim.job import JobSimulation, Machines, infrequent_collection
@@ -79,8 +79,8 @@ class _StopRule:
         return self._stopping.reason(self._history) is not None
 
 
-class SimulatedFleet:
-    """The machines of a simulation, which come and go at once, in virtual time."""
+class SimulatedFleet(MachineFleet):
+    """The machines of a simulation, which come and go at once, in virtual time. None has anything to close."""
 
     def __init__(self, simulation: AnySimulation, source: TrainerSource) -> None:
         self._simulation = simulation
@@ -127,15 +127,13 @@ class SimulatedFleet:
         events, self._events = self._events, []
         return events
 
-    def close(self) -> None:
-        """Nothing runs outside this process."""
 
-
-class SimulatedLink:
+class SimulatedLink(ControllerLink):
     """The link to a simulated controller: listening lets the simulation advance.
 
     Here time is virtual, and so this is where the engines differ: a turn of the loop is one event of the simulation,
-    and the simulation itself decides when its controller notices a warning or a lost node.
+    and the simulation itself decides when its controller notices a warning or a lost node. So `warn`, `lose` and
+    `forget` do nothing, nor has `settle` anything to wait for: a simulated node prints in this process.
     """
 
     def __init__(self, simulation: AnySimulation, clocks: Clocks) -> None:
@@ -168,18 +166,6 @@ class SimulatedLink:
             if self._clocks.accept(iteration):
                 yield iteration
 
-    def settle(self, seconds: float) -> None:
-        """Nothing to wait for: a simulated node prints in this process."""
-
     def stop(self) -> None:
         """Ends the job with its last stable model."""
         self._simulation.stop()
-
-    def warn(self, name: str, seconds: float) -> None:
-        """The simulation has warned the node itself."""
-
-    def lose(self, name: str) -> None:
-        """The simulated controller notices broken connections itself."""
-
-    def forget(self, name: str) -> None:
-        """Nothing to forget."""

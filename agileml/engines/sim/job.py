@@ -251,7 +251,7 @@ class JobSimulation(Generic[NodeT, ControlT]):
         """A partition's version in a checkpoint."""
         return self._checkpoints[partition, clock]
 
-    def finish(self) -> Result:
+    def run(self) -> Result:
         """Runs the job to its end. Raises an AgileMLError if it cannot go on."""
         with infrequent_collection():
             while (result := self.result) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -12,25 +12,9 @@ from agileml.core.events import ControllerInstruction, ControllerSettings, Itera
 from agileml.engines.sim.job import JobSimulation, Machines
 from agileml.params.layout import Layout
 from agileml.protocol.actions import Compute, Fetch, Save
-from agileml.protocol.messages import Version
 from agileml.roles.node import JobSettings, Node
 from agileml.slowdowns import Slowdown, Slowness, SlowServer
 from agileml.trainer import Trainer, initial_model, plan_of, shards_of
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How a job ended."""
-
-    clock: int
-    versions: tuple[Version, ...]
-    layout: Layout
-    log: list[Iteration]
-    seconds: float
-    evictions: int
-    failures: int
-    delivered: int
-    loss: float | None
 
 
 class Simulation(JobSimulation[Node, Controller]):
@@ -58,21 +42,6 @@ class Simulation(JobSimulation[Node, Controller]):
 
     def _node(self, name: str) -> Node:
         return Node(name, self.trainer, self.shards, self.plan, self.job, self.layout, lambda: self.now)
-
-    def run(self) -> Outcome:
-        """Runs the job to its end; raises an AgileMLError if it cannot go on."""
-        result = self.finish()
-        return Outcome(
-            result.clock,
-            result.versions,
-            self.layout,
-            self.log,
-            self.now,
-            result.evictions,
-            result.failures,
-            self.messages.delivered,
-            result.loss,
-        )
 
     def describe(self) -> str:
         """The job's state, for the message that says that it is stuck."""

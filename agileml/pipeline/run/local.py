@@ -17,7 +17,7 @@ import numpy as np
 from agileml.checks import check_whole
 from agileml.core.events import Iteration
 from agileml.core.members import Members
-from agileml.engines.chaos import WARNING_SECONDS, Act, Evict, Join, KillNodes, Quiet, RunningMachine
+from agileml.engines.chaos import QUIET, WARNING_SECONDS, Act, Evict, Join, KillNodes, RunningMachine
 from agileml.engines.local.fleet import CONTROLLER_MEMORY, SECRET_BYTES, LocalFleet, run_job
 from agileml.engines.local.processes import Processes
 from agileml.engines.sim.fleet import SimulatedEngine
@@ -30,7 +30,7 @@ from agileml.pipeline.elastic.controller import ElasticSettings
 from agileml.pipeline.model.arrays import named_arrays
 from agileml.pipeline.model.base import PipelineModel, UpdateRule
 from agileml.pipeline.run.fleet_job import ModelSource, PreparedPipeline, copied_source, prepare_pipeline
-from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, check_nodes, model_of_layers, result_of
+from agileml.pipeline.run.training import PipelinePlan, TrainedPipeline, model_of_layers, result_of
 from agileml.pipeline.schedule.schedules import FLUSHING
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import UnreadableBlob
@@ -99,7 +99,7 @@ def train_simulated(model: PipelineModel, optimizer: UpdateRule, plan: PipelineP
     check_whole("batches", plan.batches, 1)
     prepared = _prepared(model, optimizer, plan, nodes)
     progress = PipelineProgress(prepared.settings)
-    trained = SimulatedEngine(_ONLY_MESSAGES_TAKE_TIME).play(prepared, Quiet(), progress.note)
+    trained = SimulatedEngine(_ONLY_MESSAGES_TAKE_TIME).play(prepared, QUIET, progress.note)
     return result_of(progress, trained.model, trained.clocks)
 
 
@@ -116,7 +116,10 @@ def _prepared(
         hang_timeout=hang_timeout,
     )
     prepared = prepare_pipeline(job, ModelSource(optimizer, plan.scheme, plan.batch, plan.recompute), plan)
-    check_nodes(nodes, prepared.settings)
+    if nodes < prepared.least_nodes:
+        raise BadArgument(
+            f"nodes is {nodes}: {plan.scheme} needs at least {prepared.least_nodes} with these stages and microbatches"
+        )
     return prepared
 
 

@@ -93,7 +93,8 @@ def elastic_settings(
         raise BadArgument(
             f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has {len(cuts)} layers"
         )
-    rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages, _most_pipelines(model))
+    moving = _moving_buffers(model)
+    rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages, 1 if moving else inf)
     costs = _costs(model, cuts, seconds)
     layouts = plan.layouts or layouts_of_pieces(costs, cuts, rules, plan.most_nodes, plan.tensor)
     if not layouts:
@@ -101,7 +102,6 @@ def elastic_settings(
             f"batch is {plan.batch}: no layout of {plan.scheme} with up to {plan.most_nodes} nodes can process it;"
             " use more microbatches or fewer stages"
         )
-    moving = _moving_buffers(model)
     for layout in layouts.values():
         check_cuts(layout, cuts)
         if moving and max(len(layout.pipelines), *layout.replicas, 1) > 1:
@@ -132,10 +132,6 @@ def _moving_buffers(model: PipelineModel) -> str:
     return ""
 
 
-def _most_pipelines(model: PipelineModel) -> float:
-    return 1 if _moving_buffers(model) else inf
-
-
 def pieces_for(model: PipelineModel, tensor: int) -> list[range]:
     """The pieces of a model. Raises BadArgument if `tensor` nodes cannot compute its split layers together."""
     cuts = pieces(model.layers)
@@ -163,15 +159,6 @@ def _costs(model: PipelineModel, cuts: Sequence[range], seconds: Sequence[float]
     return seconds
 
 
-def check_nodes(nodes: int, settings: ElasticSettings) -> None:
-    """Raises BadArgument if there are fewer nodes than the model needs."""
-    least = min(settings.layouts)
-    if nodes < least:
-        raise BadArgument(
-            f"nodes is {nodes}: {settings.scheme} needs at least {least} with these stages and microbatches"
-        )
-
-
 def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, every: int | None = None) -> PipelinePlan:
     """Trains a model as `plan` splits it; with other numbers of nodes, by the weights of its layers."""
     cuts = pieces_for(model, plan.tensor)
@@ -182,7 +169,7 @@ def planned_training(plan: ParallelPlan, model: PipelineModel, batches: int, eve
             " profile this model, and plan again"
         )
     layout = planned_layout(plan)
-    rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth, _most_pipelines(model))
+    rules = LayoutRules(plan.scheme, layout.batch, plan.chunks, plan.depth, 1 if _moving_buffers(model) else inf)
     others = layouts_of_pieces(_costs(model, cuts), cuts, rules, plan.devices, plan.tensor)
     return PipelinePlan(
         batches,

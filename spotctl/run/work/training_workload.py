@@ -12,7 +12,8 @@ from agileml.apps.code import split
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachedJob, newest_checkpoint
-from agileml.engines.job_loop import CrashGuard, ProcessFailure
+from agileml.engines.base import Gone
+from agileml.engines.job_loop import CrashGuard
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of, redone_fields, share_fields, spans_text
 from agileml.job import Convergence, Counters, Stopping, TrainingJob
@@ -278,8 +279,8 @@ class TrainingWorkload(Workload):
         if machine.id not in self._exited_before:
             output = last_lines(self._environment, machine.id)
             self._last_exit = f"{machine.id} with status {machine.exit_code}: {output}"
-            failure = ProcessFailure(machine.id, machine.exit_code, output, [held.id for held in state.alive])
-            self._given_up = self._given_up or self._crashes.add(failure)
+            failed, running = Gone(machine.id, machine.exit_code, output), [held.id for held in state.alive]
+            self._given_up = self._given_up or self._crashes.add(failed, running)
             if machine.exit_code == NO_CONTAINER:
                 self._no_container = self._last_exit
         return True

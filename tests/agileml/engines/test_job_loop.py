@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from agileml.engines.base import Gone, Joined
-from agileml.engines.chaos import Quiet
+from agileml.engines.chaos import QUIET
 from agileml.engines.job_loop import JobLoop
 from agileml.errors import Unrecoverable
 from agileml.protocol.actions import CONTROLLER
@@ -25,7 +25,7 @@ class ResumedLink(RedoingLink):
 
 
 def loop_of(fleet: FailingFleet) -> JobLoop:
-    loop = JobLoop(fleet, RedoingLink(), Quiet(), lambda _: None)
+    loop = JobLoop(fleet, RedoingLink(), QUIET, lambda _: None)
     fleet.start_node("first", reliable=True)
     loop.turn(0.0)
     return loop
@@ -50,7 +50,7 @@ def test_they_are_replaced_if_the_controller_is_lost_with_the_model() -> None:
 
 def test_nodes_of_an_earlier_process_are_lost_and_keep_their_names() -> None:
     fleet, link = FailingFleet(), ResumedLink(result=Result(3, (), 0, 0))
-    JobLoop(fleet, link, Quiet(), lambda _: None).run(1, 2, ("r0", "t9", "t10"))
+    JobLoop(fleet, link, QUIET, lambda _: None).run(1, 2, ("r0", "t9", "t10"))
     assert link.lost == ["r0", "t9", "t10"]
     assert fleet.started == ["r11", "t12", "t13"]
 
@@ -65,7 +65,7 @@ class EndingLink(RedoingLink):
 
 def test_a_job_that_is_given_up_does_not_end_with_the_initial_model() -> None:
     fleet = FailingFleet()
-    loop = JobLoop(fleet, EndingLink(), Quiet(), lambda _: None)
+    loop = JobLoop(fleet, EndingLink(), QUIET, lambda _: None)
     fleet.happened += [Joined("first", reliable=True), Gone("first", 9), Joined("r0", reliable=True), Gone("r0", 9)]
     with pytest.raises(Unrecoverable, match="r0 is the last of 2 processes that ended: its replacement failed"):
         loop.run(1, 0)
@@ -91,7 +91,7 @@ def test_without_reliable_machines_a_job_has_failed() -> None:
 
 def test_the_last_machine_of_a_job_without_reliable_ones_is_replaced() -> None:
     fleet, link = FailingFleet(), RedoingLink()
-    loop = JobLoop(fleet, link, Quiet(), lambda _: None)
+    loop = JobLoop(fleet, link, QUIET, lambda _: None)
     loop.begin(0, 2)
     loop.turn(0.0)
     fleet.happened += [Gone("t0"), Gone("t1")]

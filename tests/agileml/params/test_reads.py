@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from agileml.core.events import ControllerSettings
-from agileml.engines.sim.simulation import Outcome, Simulation
+from agileml.engines.sim.simulation import Simulation
 from agileml.params.deltas import Delta, RowDelta, Rows
 from agileml.params.layout import Array, ArraySpec, Layout
 from agileml.params.reads import MAX_PICKED, MissingRows, RowsRead, picked
@@ -261,14 +261,15 @@ def run_schedules() -> None:
         Schedule(seed).run()
 
 
-def quiet(kind: type[Decades], clocks: int = 5) -> Outcome:
+def quiet(kind: type[Decades], clocks: int = 5) -> Simulation:
     """A job without faults, on one reliable and three transient nodes."""
     simulation = Simulation(
         small(kind), ControllerSettings(1, 3, clocks), JobSettings(partitions=8, deterministic=True)
     )
     for number in range(4):
         simulation.join(reliable=number == 0)
-    return simulation.run()
+    simulation.run()
+    return simulation
 
 
 @pytest.mark.parametrize(("kind", "misses"), [(Settled, False), (Decades, True)])
@@ -280,9 +281,9 @@ def test_constant_rows_are_never_missed(kind: type[Decades], misses: bool, monke
 
 
 def test_after_the_first_pass_only_wanted_rows_are_sent() -> None:
-    outcome = quiet(Settled)
-    pulled = [iteration.sums.pulled for iteration in outcome.log]
-    whole = sum(outcome.layout.nbytes(partition) for partition in range(len(outcome.layout)))
+    simulation = quiet(Settled)
+    pulled = [iteration.sums.pulled for iteration in simulation.log]
+    whole = sum(simulation.layout.partition_bytes())
     assert pulled[0] == 4 * whole
     assert len(set(pulled[2:])) == 1
     assert 0 < pulled[-1] < pulled[0] / 2

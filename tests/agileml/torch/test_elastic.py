@@ -39,12 +39,11 @@ def test_the_model_equals_the_reference(model: str, seed: int) -> None:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12, 12 + 20 * SPREAD, SPREAD))
 def test_no_sample_is_skipped_or_repeated(seed: int) -> None:
-    schedule = Schedule(seed, visits)
-    outcome = schedule.run()
-    visited = -model_of(outcome.layout, outcome.versions)["left"]
-    epochs, more = divmod(outcome.clock, EPOCH)
+    simulation, result = Schedule(seed, visits).run()
+    visited = -model_of(simulation.layout, result.versions)["left"]
+    epochs, more = divmod(result.clock, EPOCH)
     assert set(visited.tolist()) <= ({epochs, epochs + 1} if more else {epochs})
-    assert visited.sum() == outcome.clock * BATCH
+    assert visited.sum() == result.clock * BATCH
 
 
 def test_the_wire_makes_a_difference() -> None:
