@@ -36,7 +36,7 @@ def splits(folder: Path) -> list[str]:
     ]
     for path in sorted(folder.glob("*.txt")):
         profile = read_graph(path.read_text(), model=path.stem, microbatch=1, crossing=2)
-        small, large = (partition(profile, where, CostRules()).chosen for where in (FOUR, SIXTEEN))
+        small, large = (partition(profile, where, CostRules()) for where in (FOUR, SIXTEEN))
         weights = profile.weight_bytes
         alone = max(profile.seconds, 2 * 15 / 16 * weights / 1.25e9) / 16
         known = " and ".join(PUBLISHED.get(path.stem, ("-",)))
@@ -54,10 +54,10 @@ def assumptions(folder: Path) -> list[str]:
         profile = read_graph((folder / f"{name}.txt").read_text(), model=name, microbatch=1, crossing=2)
         ours, apart = CostRules(), CostRules(overlap=0.0)
         splits = {
-            "as planned": partition(profile, SIXTEEN, ours).chosen,
+            "as planned": partition(profile, SIXTEEN, ours),
             "all 16 devices": flat_splits(SpanTables.of(profile), SIXTEEN, ours)[-1],
-            "synchronization not hidden": partition(profile, SIXTEEN, apart).chosen,
-            "and the slowest layer like the others": partition(without_outlier(profile), SIXTEEN, apart).chosen,
+            "synchronization not hidden": partition(profile, SIXTEEN, apart),
+            "and the slowest layer like the others": partition(without_outlier(profile), SIXTEEN, apart),
         }
         for assumption, split in splits.items():
             lines.append(f"{name:11} {assumption:38} {1e3 * split.seconds:6.1f} ms  {split}")

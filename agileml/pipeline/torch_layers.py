@@ -44,11 +44,6 @@ class TorchLayer:
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_made": None}
 
-    @property
-    def ties(self) -> dict[int, object]:
-        """By position among the weights: what stands for a weight that other layers have, too."""
-        return {}
-
     def kind(self, key: DrawKey) -> str:
         """The name of the module's class."""
         return type(self._module(key).module).__name__
@@ -261,6 +256,7 @@ class _Child(TorchLayer):
 
     @property
     def ties(self) -> dict[int, object]:
+        """By position among the weights: what stands for a weight that other layers have, too."""
         return {position: (id(self._whole), number) for position, number in self.tied.items()}
 
     def forward_buffered(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from agileml.core.roll_call import LEFT_BEHIND
-from agileml.pipeline.elastic.layouts import LayoutOption, MovePace, assign, best_option
+from agileml.pipeline.elastic.layouts import ASSUMED_BYTES_PER_SECOND, LayoutOption, assign, best_option
 from agileml.pipeline.elastic.seats import (
     INITIAL,
     STORE,
@@ -111,7 +111,10 @@ class ElasticController:
         """The batch and the layers of copies that neighbors have not confirmed."""
         self._saving: tuple[int, frozenset[int]] | None = None
         """As above, for the store."""
-        self._pace = MovePace()
+        self._update_seconds: float | None = None
+        """As measured last, for each unit of an update's relative cost."""
+        self._fetched_per_second = ASSUMED_BYTES_PER_SECOND
+        """As measured last: bytes."""
         self._began = 0.0
         self._moved_bytes = 0.0
 
@@ -188,7 +191,7 @@ class ElasticController:
         if self.phase is not ElasticPhase.MOVING or self._waiting_for:
             return []
         if self._moved_bytes > 0 and now > self._began:
-            self._pace.bytes_per_second = self._moved_bytes / (now - self._began)
+            self._fetched_per_second = self._moved_bytes / (now - self._began)
         for member in self._leaving.keys() - set(self._seated):
             self._held.nodes[member] = {}
         for seat, member in zip(self._layout.seats(), self._seated, strict=True):
@@ -206,7 +209,7 @@ class ElasticController:
             return []
         relative = self._relative * (self._last - self.batch)
         if relative > 0:
-            self._pace.seconds = (now - self._began) / relative
+            self._update_seconds = (now - self._began) / relative
         self.losses |= self._reported
         self.batch = self._last
         for seat, member in zip(self._layout.seats(), self._seated, strict=True):
@@ -313,7 +316,8 @@ class ElasticController:
         self._roll_back()
         # The usual number of updates between changes so far, and at most the remaining ones.
         ahead = min(self.limit - self.batch, max(self.batch, 1) / max(len(self.history), 1))
-        chosen = best_option([self._option(size, staying) for size in sizes], self._pace, ahead)
+        options = [self._option(size, staying) for size in sizes]
+        chosen = best_option(options, self._update_seconds, self._fetched_per_second, ahead)
         self._layout, self._seated, self._moved_bytes = chosen.layout, chosen.seated, chosen.moved_bytes
         self._relative, self._began = chosen.relative_seconds, now
         self._waiting_for = set(self._seated)

@@ -159,21 +159,17 @@ class LayoutOption:
     """The time of an update, in the unit of the layouts' costs."""
 
 
-@dataclass
-class MovePace:
-    """Measured so far: seconds of an update for each unit of its relative cost, and bytes that a node fetches."""
+def best_option(
+    options: Sequence[LayoutOption], seconds: float | None, bytes_per_second: float, updates: float
+) -> LayoutOption:
+    """The option that is first to finish `updates` updates; before any was measured, the last one, with most nodes.
 
-    seconds: float | None = None
-    bytes_per_second: float = ASSUMED_BYTES_PER_SECOND
-
-
-def best_option(options: Sequence[LayoutOption], pace: MovePace, updates: float) -> LayoutOption:
-    """The option that is first to finish `updates` updates; before any was measured, the last one, with most nodes."""
-    if pace.seconds is None:
+    `seconds` are those of an update for each unit of its relative cost; a node fetches this many bytes per second.
+    """
+    if seconds is None:
         return options[-1]
-    each = pace.seconds
 
     def needed(option: LayoutOption) -> float:
-        return option.moved_bytes / pace.bytes_per_second + updates * each * option.relative_seconds
+        return option.moved_bytes / bytes_per_second + updates * seconds * option.relative_seconds
 
     return min(reversed(options), key=needed)

@@ -179,18 +179,6 @@ Step = Callable[[float], Instructions]
 """An event of a replay: it is called with the time and returns what the controller says."""
 
 
-@dataclass(frozen=True)
-class _RunningBatches:
-    """Batches `first` to `last` - 1 of an epoch, which the nodes are working on; `several` work orders as one."""
-
-    epoch: int
-    first: int
-    last: int
-    began: float
-    end: float
-    several: bool
-
-
 @dataclass
 class FleetReplay:
     """Plays what was added with `put`.
@@ -211,7 +199,8 @@ class FleetReplay:
 
     def __post_init__(self) -> None:
         self._order = count()
-        self._running: _RunningBatches | None = None
+        self._running, self._began, self._end = 0, 0.0, 0.0
+        """The number of batches that the nodes are working on, and since and until when; 0 if they are lost."""
 
     def put(self, at: float, step: Step) -> None:
         """Plays a step at a time, such as a call of the controller."""
@@ -225,9 +214,9 @@ class FleetReplay:
             epoch = controller.epoch
             instructions = step(now)
             if controller.epoch != epoch:
-                if (work := self._running) is not None and work.end > now:
-                    self.aborted += (work.last - work.first) * (now - work.began) / (work.end - work.began)
-                self._running = None
+                if self._running and self._end > now:
+                    self.aborted += self._running * (now - self._began) / (self._end - self._began)
+                self._running = 0
             self._follow(instructions, now, until)
             if not self.curve or controller.batch != self.curve[-1][1]:
                 self.curve.append((now, controller.batch))
@@ -263,15 +252,14 @@ class FleetReplay:
         # Work orders that are played as one end with a backup, where a controller can resume.
         last = max(undisturbed - undisturbed % every, order.last)
         end = now + length * (last - order.first) / (order.last - order.first)
-        self._running = _RunningBatches(order.epoch, order.first, last, now, end, last > order.last)
+        self._running, self._began, self._end = last - order.first, now, end
         for node, _ in working:
-            self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {})))
+            self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {}), last if last > order.last else 0))
 
-    def _end_work(self, done: BatchesDone, now: float) -> Instructions:
-        """Also tells the controller which batches were done in work orders that were played as one."""
-        work = self._running
-        if work is not None and work.several and work.epoch == done.epoch and work.last > self.controller.batch:
-            self.controller.resume(work.last, {})
+    def _end_work(self, done: BatchesDone, together: int, now: float) -> Instructions:
+        """Also tells the controller up to which batch work orders were played `together` as one; 0: there was one."""
+        if done.epoch == self.controller.epoch and together > self.controller.batch:
+            self.controller.resume(together, {})
         return self.controller.report(done, now)
 
 

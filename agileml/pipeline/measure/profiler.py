@@ -95,8 +95,8 @@ def profiled(
 
 def _measure(work: bytes) -> tuple[ModelProfile, ...]:
     name, make, sizes, repeats, clock, together = cloudpickle.loads(work)
-    with loopback() as ends:
-        measuring = _Measuring(repeats, clock, ends, together)
+    with loopback() as carry:
+        measuring = _Measuring(repeats, clock, carry, together)
         with users_code(name):
             return tuple(_profile(name, make(size), size, measuring) for size in sizes)
 
@@ -121,7 +121,7 @@ def profiles_to_json(model: str, profiles: Sequence[ModelProfile]) -> dict[str, 
 class _Measuring:
     repeats: int
     clock: Stopwatch
-    ends: Loopback
+    carry: Callable[[Array], PipelineFrame]
     together: int
 
     def seconds(self, work: Callable[[], object]) -> float:
@@ -203,7 +203,7 @@ def _cost(
         float(nbytes(output)),
         held,
         size_of,
-        output_seconds=measuring.seconds(lambda: [measuring.ends.carry(array) for array in packed(output)]),
+        output_seconds=measuring.seconds(lambda: [measuring.carry(array) for array in packed(output)]),
         update_seconds={kind: measuring.seconds(_update(kind, weights, gradients)) for kind in OPTIMIZER_STATE},
     )
     return cost, before
@@ -332,32 +332,26 @@ def _free_memory() -> float:
 _FROM, _TO = "from", "to"
 
 
-class Loopback:
-    """Two mailboxes; `loopback` makes one."""
-
-    def __init__(self, sender: Mailbox, receiver: Mailbox) -> None:
-        self._sender, self._receiver = sender, receiver
-
-    def carry(self, array: Array) -> PipelineFrame:
-        self._sender.send(_TO, PipelineFrame(0, ("activation", 0, 0), (array,)))
-        while True:
-            for _ in self._sender.receive(0.0):
-                pass
-            for event in self._receiver.receive(0.0):
-                if isinstance(event, Envelope) and isinstance(event.message, PipelineFrame):
-                    return event.message
-
-
 @contextmanager
-def loopback() -> Iterator[Loopback]:
-    """A link whose two ends are closed at the end of the block."""
+def loopback() -> Iterator[Callable[[Array], PipelineFrame]]:
+    """Carries an array from one mailbox to another, over a link that is closed at the end of the block."""
     secret = secrets.token_bytes(32)
     with own_folder() as folder:
         rendezvous = FolderRendezvous(folder, secret)
         sender, receiver = (Mailbox(rendezvous, name, messages=PIPELINE_MESSAGES) for name in (_FROM, _TO))
+
+        def carry(array: Array) -> PipelineFrame:
+            sender.send(_TO, PipelineFrame(0, ("activation", 0, 0), (array,)))
+            while True:
+                for _ in sender.receive(0.0):
+                    pass
+                for event in receiver.receive(0.0):
+                    if isinstance(event, Envelope) and isinstance(event.message, PipelineFrame):
+                        return event.message
+
         try:
             receiver.open()
-            yield Loopback(sender, receiver)
+            yield carry
         finally:
             sender.close()
             receiver.close()

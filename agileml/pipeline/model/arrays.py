@@ -100,8 +100,10 @@ def seed_torch(key: DrawKey) -> None:
     torch_module().default_generator.manual_seed(seed)
 
 
-def added(a: Array, b: Array) -> Array:
-    """The sum of two gradients; a gradient that is absent adds nothing."""
+def added(a: Array, b: Array, *, in_place: bool = False) -> Array:
+    """The sum of two gradients, perhaps in the memory of the first; a gradient that is absent adds nothing."""
+    if in_place and a.dtype != BFLOAT16 and a.shape == b.shape:
+        return np.add(a, b, out=a)
     if is_absent(a) or is_absent(b):
         return (b if is_absent(a) else a).copy()
     if a.dtype == BFLOAT16:
@@ -110,7 +112,9 @@ def added(a: Array, b: Array) -> Array:
 
 
 def scaled(gradient: Array, factor: float) -> Array:
-    """A gradient times a number."""
+    """A gradient times a number; the gradient itself if nothing changes."""
+    if factor == 1.0 or is_absent(gradient):
+        return gradient
     if gradient.dtype == BFLOAT16:
         return array_of(tensor_of(gradient) * factor)
     return np.asarray(gradient * gradient.dtype.type(factor))

@@ -132,6 +132,8 @@ class ModelSplit:
     stages: tuple[PipelineStage, ...]
     seconds: float
     search: str
+    bottleneck: str = ""
+    rejected: tuple[tuple[str, str], ...] = ()
 
     @property
     def workers(self) -> int:

@@ -28,17 +28,11 @@ FEWER_WORKERS = 1.01
 """A split may be this much slower than the best one if it needs fewer workers."""
 
 
-@dataclass(frozen=True)
-class Partition:
-    """The split that was chosen, and the best of each kind that was not."""
+def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> ModelSplit:
+    """The fastest split that fits into memory; the one with the fewest workers among those within 1% of it.
 
-    chosen: ModelSplit
-    reason: str
-    rejected: tuple[tuple[str, str], ...]
-
-
-def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> Partition:
-    """The fastest split that fits into memory; the one with the fewest workers among those within 1% of it."""
+    It says what limits it, and names the best of each kind that was not chosen.
+    """
     tables, limit = SpanTables.of(profile), rules.memory_bytes
     check_layers_fit(profile, rules)
     candidates = flat_splits(tables, topology, rules)
@@ -67,8 +61,8 @@ def partition(profile: ModelProfile, topology: Topology, rules: CostRules) -> Pa
     spare = topology.devices - chosen.workers
     slower = "" if chosen.seconds <= best else f" ({chosen.seconds / best - 1:.1%} slower than the fastest)"
     fewer = f"; {spare} devices are not used: they would gain less than 1%" if spare else ""
-    reason = f"limited by {limits[id(chosen)]}{slower}{fewer}"
-    return Partition(chosen, reason, (*large, *_losers(candidates, chosen, limits)))
+    bottleneck = f"{limits[id(chosen)]}{slower}{fewer}"
+    return replace(chosen, bottleneck=bottleneck, rejected=(*large, *_losers(candidates, chosen, limits)))
 
 
 def check_layers_fit(profile: ModelProfile, rules: CostRules) -> None:
@@ -96,11 +90,6 @@ def split_bytes(split: ModelSplit, tables: SpanTables, rules: CostRules) -> list
         stage_bytes(tables, stage.first, stage.last, count, rules)
         for stage, count in zip(split.stages, flying, strict=True)
     ]
-
-
-def noam(split: ModelSplit) -> int:
-    """Inputs that each replica of the first stage admits before the pipeline is full."""
-    return ceil(split.workers / split.stages[0].replicas)
 
 
 def limit_of(split: ModelSplit, tables: SpanTables, topology: Topology) -> str:

@@ -12,9 +12,10 @@ from agileml.pipeline.plan.parallel_plan import (
     PlannedStage,
     SpeedBasis,
     SplitRequest,
+    in_flight,
     speed_interval,
 )
-from agileml.pipeline.plan.partition import check_layers_fit, noam, partition, split_bytes
+from agileml.pipeline.plan.partition import check_layers_fit, partition, split_bytes
 from agileml.pipeline.profile.model_profile import (
     BadProfile,
     ModelProfile,
@@ -147,22 +148,22 @@ def _partitioned(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis
         return
     profile = updated_always(profile, request.rules.optimizer)
     try:
-        choice = partition(profile, request.topology, request.rules)
+        split = partition(profile, request.topology, request.rules)
     except BadProfile:
         if named:
             raise
         return
-    split, tables = choice.chosen, SpanTables.of(profile)
-    if not named and noam(split) - 1 > request.allow_delay:
+    noam = in_flight([stage.replicas for stage in split.stages])[0]
+    if not named and noam - 1 > request.allow_delay:
         return
-    held = split_bytes(split, tables, request.rules)
+    held = split_bytes(split, SpanTables.of(profile), request.rules)
     speed = profile.microbatch / split.seconds
     yield ParallelPlan(
         model=profile.model,
         scheme=request.scheme if named else "pipedream",
         stages=tuple(_partitioned_stages(profile, split, held, request)),
         chunks=1,
-        noam=noam(split),
+        noam=noam,
         microbatch=profile.microbatch,
         microbatches=1,
         recompute=False,
@@ -171,10 +172,10 @@ def _partitioned(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis
         idle=1 - profile.seconds / (split.seconds * split.workers),
         bubble=0.0,
         memory_bytes=max(held),
-        bottleneck=choice.reason.removeprefix("limited by "),
+        bottleneck=split.bottleneck,
         basis=basis,
         unpipelined_samples_per_second=profile.microbatch / profile.seconds,
-        rejected=choice.rejected,
+        rejected=split.rejected,
     )
 
 

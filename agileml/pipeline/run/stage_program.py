@@ -15,7 +15,7 @@ import numpy as np
 from agileml.checks import check_number
 from agileml.errors import BadArgument, NotFinite
 from agileml.pipeline.elastic.seats import WorkOrder, oldest_needed
-from agileml.pipeline.model.arrays import ABSENT, added, is_absent, mean_of, packed, scaled, squared_norm, unpacked
+from agileml.pipeline.model.arrays import ABSENT, added, mean_of, packed, scaled, squared_norm, unpacked
 from agileml.pipeline.model.base import Array, PipelineLayer, Values, Weights, users_code
 from agileml.pipeline.run.stage_state import StageState
 from agileml.pipeline.schedule.schedules import STASHING, Pass, PipelineStep
@@ -76,7 +76,7 @@ class StageProgram:
         virtual, k = step.chunk * self.work.depth + self.work.stage, step.microbatch
         last = virtual == self._virtual - 1
         gradient = self._turned.pop(k) if last else unpacked((yield (GRADIENT, virtual, k)))
-        gradient = yield from self.state.backward(self.work.spans[step.chunk], k, gradient)
+        gradient = yield from self.state.backward(self.work.spans[step.chunk], k, self.work.versions[k], gradient)
         if virtual:
             to = self.work.before[k % len(self.work.before)]
             yield Send(to, PipelineFrame(self.state.epoch, (GRADIENT, virtual - 1, k), packed(gradient)))
@@ -179,7 +179,7 @@ class JointUpdate:
         places = {place: total for places, total in zip(self.tied, totals, strict=True) for place in places}
         factor = min(self.clip_norm / (float(norm) + _AS_CLIPPED_BY_TORCH), 1.0) if self.clip_norm is not None else 1.0
         return {
-            layer: tuple(_times(places.get((layer, i), gradient), factor) for i, gradient in enumerate(weights))
+            layer: tuple(scaled(places.get((layer, i), gradient), factor) for i, gradient in enumerate(weights))
             for layer, weights in means.items()
         }
 
@@ -206,10 +206,6 @@ def check_joint_update(layers: Sequence[PipelineLayer], clip_norm: float | None,
         raise BadArgument(f"{cause}, which split layers do not support: set tensor to 1")
     if clip_norm is not None:
         check_number("clip_norm", clip_norm, 0, above=True)
-
-
-def _times(gradient: Array, factor: float) -> Array:
-    return gradient if factor == 1.0 or is_absent(gradient) else scaled(gradient, factor)
 
 
 ACTIVATION, GRADIENT, SUM, MEAN = "activation", "gradient", "sum", "mean"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agileml.pipeline.model.arrays import ABSENT, BFLOAT16, added, is_absent
+from agileml.pipeline.model.arrays import ABSENT, added, is_absent
 from agileml.pipeline.model.base import (
     AddingLayer,
     Array,
@@ -70,16 +70,6 @@ _Given = tuple[Values, Mapping[int, Weights]]
 """The inputs of a pass, and the buffers of layers before it."""
 
 
-@dataclass(frozen=True)
-class _HeldPass:
-    """A forward pass that waits for its backward pass."""
-
-    version: int
-    stashes: dict[int, Stash]
-    given: _Given | None
-    """With recomputation, in place of the stashes."""
-
-
 @dataclass
 class StageState:
     """Runs passes and updates of its layers. Passes ask for frames where other nodes have parts of a layer."""
@@ -93,7 +83,10 @@ class StageState:
     """The nodes of the pipeline stage that compute the other parts of its split layers; often there are none."""
     summed: Set[int] = frozenset()
     """Layers whose gradients all belong to this node, which adds them up instead of keeping one for each microbatch."""
-    _stashes: dict[tuple[int, int], _HeldPass] = field(default_factory=dict)
+    _stashes: dict[tuple[int, int], dict[int, Stash]] = field(default_factory=dict)
+    """Of forward passes that wait for their backward pass, by the first layer and the microbatch."""
+    _given: dict[tuple[int, int], _Given] = field(default_factory=dict)
+    """With recomputation, in place of the stashes."""
     _gradients: dict[int, list[tuple[int, Weights]]] = field(default_factory=dict)
     _own: set[int] = field(default_factory=set)
     """Layers whose sum is in arrays that nothing else uses, to which more can be added without new memory."""
@@ -107,17 +100,19 @@ class StageState:
         outputs, stashes, changed = yield from self._pass(PARTIAL, span, microbatch, version, (inputs, buffers))
         for layer, arrays in changed.items():
             self.layers[layer] = replace(self.layers[layer], buffers=arrays)
-        # Recomputing keeps the inputs only.
-        held = (inputs, buffers) if self.recompute else None
-        self._stashes[span[0], microbatch] = _HeldPass(version, stashes if held is None else {}, held)
+        if self.recompute:
+            self._given[span[0], microbatch] = inputs, buffers
+        else:
+            self._stashes[span[0], microbatch] = stashes
         return outputs
 
-    def backward(self, span: Sequence[int], microbatch: int, gradient: Values) -> Awaiting[Values]:
+    def backward(self, span: Sequence[int], microbatch: int, version: int, gradient: Values) -> Awaiting[Values]:
         """The gradient of the inputs; gradients of the weights are kept until `update`."""
-        held = self._stashes.pop((span[0], microbatch))
-        version, stashes = held.version, held.stashes
-        if held.given is not None:
-            _, stashes, _ = yield from self._pass(PARTIAL_AGAIN, span, microbatch, version, held.given)
+        if self.recompute:
+            given = self._given.pop((span[0], microbatch))
+            _, stashes, _ = yield from self._pass(PARTIAL_AGAIN, span, microbatch, version, given)
+        else:
+            stashes = self._stashes.pop((span[0], microbatch))
         for piece in reversed(self._pieces(span)):
             own: dict[int, Passed] = {}
             for layer in piece:
@@ -138,7 +133,7 @@ class StageState:
                 before, total = held.pop()
                 assert before < microbatch
                 gradients = tuple(
-                    _added(a, b, in_place=number in self._own) for a, b in zip(total, gradients, strict=True)
+                    added(a, b, in_place=number in self._own) for a, b in zip(total, gradients, strict=True)
                 )
                 self._own.add(number)
             held.append((microbatch, gradients))
@@ -210,13 +205,6 @@ class StageState:
             (array,) = (own[layer],) if layer in own else (yield (kind, layer, microbatch))
             parts.append(array)
         return sum_of_parts(parts, whole, residual=first.residual)
-
-
-def _added(total: Array, gradient: Array, *, in_place: bool) -> Array:
-    """The sum, if possible in the memory of a total that nothing else uses."""
-    if in_place and total.dtype != BFLOAT16 and total.shape == gradient.shape:
-        return np.add(total, gradient, out=total)
-    return added(total, gradient)
 
 
 def _check_gradients(weights: Weights, gradients: Weights) -> None:

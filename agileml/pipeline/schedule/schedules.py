@@ -95,11 +95,6 @@ class ScheduleShape:
     def __post_init__(self) -> None:
         check_scheme(self.scheme, self.stages, self.microbatches, self.chunks)
 
-    @property
-    def total(self) -> int:
-        """Microbatches of all batches, numbered from 0."""
-        return self.microbatches * self.batches
-
 
 def orders(shape: ScheduleShape) -> tuple[StepOrder, ...]:
     """The operations of every device of a pipeline."""
@@ -108,12 +103,13 @@ def orders(shape: ScheduleShape) -> tuple[StepOrder, ...]:
 
 def _order(shape: ScheduleShape, s: int) -> StepOrder:
     m, warm = shape.microbatches, shape.stages - s
+    total = m * shape.batches
     if shape.scheme not in FLUSHING:
         every = 1 if shape.scheme in STASHING else m
-        return _with_updates(_alternating(range(shape.total), warm), every)
+        return _with_updates(_alternating(range(total), warm), every)
 
     steps: list[PipelineStep] = []
-    for first in range(0, shape.total, m):
+    for first in range(0, total, m):
         if shape.scheme == "interleaved":
             steps += _interleaved(shape, s, first)
         else:
@@ -199,14 +195,10 @@ def versions_used(scheme: str, order: StepOrder, stages: int, microbatches: int,
     return used
 
 
-def last_uses(order: StepOrder, used: Mapping[int, int]) -> dict[int, int]:
-    """For each version the position in the order of the last pass that needs it."""
-    return {used[step.microbatch]: i for i, step in enumerate(order) if step.kind is not Pass.UPDATE}
-
-
 def peak_versions(order: StepOrder, used: Mapping[int, int]) -> int:
     """The most versions that a device holds: the newest, and older ones that a pass will still need."""
-    last = last_uses(order, used)
+    # For each version the position of the last pass that needs it.
+    last = {used[step.microbatch]: i for i, step in enumerate(order) if step.kind is not Pass.UPDATE}
     held, newest, peak = {0}, 0, 1
     for i, step in enumerate(order):
         if step.kind is Pass.UPDATE:

@@ -136,7 +136,7 @@ def mismatch(seed: int) -> str:
     best = case.best_by_workers()
     where = f"seed {seed}, {'x'.join(map(str, case.topology.counts))} devices"
     try:
-        chosen = partition(case.profile, case.topology, case.rules).chosen
+        chosen = partition(case.profile, case.topology, case.rules)
     except BadProfile:
         return f"{where}: the planner found nothing, and {min(best.values())} fits" if best else ""
     if not best:

@@ -117,10 +117,12 @@ def test_without_stashing_the_result_differs(scheme: str, recompute: bool, monke
     def newest(state: StageState, layer: int, _: int) -> Weights:
         return right(state, layer, state.layers[layer].updates)
 
-    def with_the_newest(self: StageState, span: Sequence[int], microbatch: int, gradient: Array) -> Awaiting[Values]:
+    def with_the_newest(
+        self: StageState, span: Sequence[int], microbatch: int, version: int, gradient: Array
+    ) -> Awaiting[Values]:
         with monkeypatch.context() as patch:
             patch.setattr(StageState, "weights", newest)
-            return (yield from real(self, span, microbatch, gradient))
+            return (yield from real(self, span, microbatch, version, gradient))
 
     monkeypatch.setattr(StageState, "backward", with_the_newest)
     assert not same(piped(model, optimizer, scheme, layout, 6, recompute=recompute)[0], expected)
@@ -136,7 +138,7 @@ def test_gradients_of_a_layer_are_summed_as_they_come() -> None:
         for microbatch in range(3):
             inputs, targets = model.data(microbatch)
             outputs = finished(state.forward(span, microbatch, 0, inputs))
-            finished(state.backward(span, microbatch, model.loss(outputs, targets)[1]))
+            finished(state.backward(span, microbatch, 0, model.loss(outputs, targets)[1]))
     parts = [part for _, part in apart.parts(0)]
     total = tuple(a + b + c for a, b, c in zip(*parts, strict=True))
     ((last, gradients),) = summed.parts(0)

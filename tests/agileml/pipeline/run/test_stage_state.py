@@ -36,7 +36,7 @@ def test_gradients_are_added_up_in_memory_that_no_layer_uses() -> None:
     for batch in range(2):
         for microbatch in range(4 * batch, 4 * batch + 4):
             assert not list(state.forward([0], microbatch, 0, np.ones(2)))
-            assert not list(state.backward([0], microbatch, np.ones(2)))
+            assert not list(state.backward([0], microbatch, 0, np.ones(2)))
         ((_, (total,)),) = state.parts(0)
         assert total.tolist() == [4.0, 8.0]
         assert layer.gradient.tolist() == [1.0, 2.0]
