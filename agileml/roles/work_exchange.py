@@ -97,7 +97,7 @@ class Helping:
     pace: WorkPace = field(default_factory=WorkPace)
     running: Chunk | None = None
     _loans: int = 0
-    """So many were made until now."""
+    """The number of the last one."""
 
     def reset(self) -> None:
         """An epoch begins: what was lent is its owner's again, everywhere."""
@@ -164,6 +164,7 @@ class Helping:
             for shard, chunk in chunks:
                 self.shards[shard] = self.shards[shard].after(chunk, shard, self.work)
             covers = covers_of_chunks(chunks)
+
             self._loans += 1
             self.lent[self._loans] = Loan(proposal.to, self.pace.clock, covers)
             self.pace.left -= len(chunks)

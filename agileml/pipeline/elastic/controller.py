@@ -313,11 +313,13 @@ class ElasticController:
             return [
                 (node, CopyLayers(self.epoch, self.batch, (), layers)) for node, layers in to_save.items() if layers
             ]
+
         self._roll_back()
         # The usual number of updates between changes so far, and at most the remaining ones.
         ahead = min(self.limit - self.batch, max(self.batch, 1) / max(len(self.history), 1))
         options = [self._option(size, staying) for size in sizes]
         chosen = best_option(options, self._update_seconds, self._fetched_per_second, ahead)
+
         self._layout, self._seated, self._moved_bytes = chosen.layout, chosen.seated, chosen.moved_bytes
         self._relative, self._began = chosen.relative_seconds, now
         self._waiting_for = set(self._seated)

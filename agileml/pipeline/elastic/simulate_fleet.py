@@ -251,6 +251,7 @@ class FleetReplay:
         undisturbed = order.first + floor((next_event - now) / length * (1 - 1e-9)) * (order.last - order.first)
         # Work orders that are played as one end with a backup, where a controller can resume.
         last = max(undisturbed - undisturbed % every, order.last)
+
         end = now + length * (last - order.first) / (order.last - order.first)
         self._running, self._began, self._end = last - order.first, now, end
         for node, _ in working:

@@ -153,9 +153,11 @@ def _partitioned(profile: ModelProfile, request: SplitRequest, basis: SpeedBasis
         if named:
             raise
         return
+
     noam = in_flight([stage.replicas for stage in split.stages])[0]
     if not named and noam - 1 > request.allow_delay:
         return
+
     held = split_bytes(split, SpanTables.of(profile), request.rules)
     speed = profile.microbatch / split.seconds
     yield ParallelPlan(

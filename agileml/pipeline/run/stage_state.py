@@ -100,6 +100,7 @@ class StageState:
         outputs, stashes, changed = yield from self._pass(PARTIAL, span, microbatch, version, (inputs, buffers))
         for layer, arrays in changed.items():
             self.layers[layer] = replace(self.layers[layer], buffers=arrays)
+
         if self.recompute:
             self._given[span[0], microbatch] = inputs, buffers
         else:
@@ -113,6 +114,7 @@ class StageState:
             _, stashes, _ = yield from self._pass(PARTIAL_AGAIN, span, microbatch, version, given)
         else:
             stashes = self._stashes.pop((span[0], microbatch))
+
         for piece in reversed(self._pieces(span)):
             own: dict[int, Passed] = {}
             for layer in piece:

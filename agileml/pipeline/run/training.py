@@ -93,6 +93,7 @@ def elastic_settings(
         raise BadArgument(
             f"least_stages is {plan.least_stages} with {plan.chunks} chunks, and the model has {len(cuts)} layers"
         )
+
     moving = _moving_buffers(model)
     rules = LayoutRules(plan.scheme, plan.batch, plan.chunks, plan.least_stages, 1 if moving else inf)
     costs = _costs(model, cuts, seconds)
