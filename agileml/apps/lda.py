@@ -110,17 +110,6 @@ MAX_TOPICS = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Documents:
-    """Consecutive documents of a corpus."""
-
-    first: int
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-
-@dataclass(frozen=True, slots=True)
 class TopicModel:
     """Finds `topics` in documents. A clock draws the topic of every word again, given all other topics.
 
@@ -157,23 +146,23 @@ class TopicModel:
         np.add.at(counts, (corpus.words, assigned), 1)
         return {"assigned": assigned, "words": counts, "totals": counts.sum(axis=0, dtype=np.int64)[None, :]}
 
-    def shards(self) -> Sequence[Documents]:
-        """The documents in equal parts."""
+    def shards(self) -> Sequence[range]:
+        """The numbers of the documents in equal parts."""
         count = self._corpus().documents
         if self.parts > count:
             raise BadArgument(f"lda: parts is {self.parts}; it must be at most {count}, the number of documents")
         bounds = [count * part // self.parts for part in range(self.parts + 1)]
-        return [Documents(bounds[part], bounds[part + 1] - bounds[part]) for part in range(self.parts)]
+        return [range(bounds[part], bounds[part + 1]) for part in range(self.parts)]
 
-    def step(self, shard: Documents, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
+    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
         """Draws the topics of the words of some documents again."""
         del clock
         corpus = self._corpus()
-        seen = corpus.span(shard.first + lo, shard.first + hi)
+        seen = corpus.span(shard.start + lo, shard.start + hi)
         words, which = np.unique(corpus.words[seen], return_inverse=True)
         old = params.read("assigned", seen).astype(np.int64)
         counts = params.read("words", words).astype(np.int64)
-        document = corpus.document[seen] - shard.first - lo
+        document = corpus.document[seen] - shard.start - lo
         new = self._drawn(old, document, corpus.place[seen], which, counts, params.read("totals")[0], rng)
         changed = np.flatnonzero(new != old)
         moved = np.zeros_like(counts)
@@ -186,7 +175,7 @@ class TopicModel:
 
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean over documents of the mean negative log-likelihood of their held-out words."""
-        total = sum(self._held_out_loss(params, piece.shard.first + piece.lo, len(piece)) for piece in sample)
+        total = sum(self._held_out_loss(params, piece.shard.start + piece.lo, len(piece)) for piece in sample)
         return total / sum(map(len, sample))
 
     def _held_out_loss(self, params: ParamReader, first: int, count: int) -> float:

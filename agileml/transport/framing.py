@@ -315,12 +315,6 @@ class BufferPool:
         weakref.finalize(lease, self._returned.append, buffer).atexit = False
         return np.asarray(lease)[:size]
 
-    @property
-    def idle_bytes(self) -> int:
-        """Bytes of the pool's unused buffers."""
-        self._collect()
-        return sum(buffer.size for buffer in self._idle)
-
     def _collect(self) -> None:
         while self._returned:
             self._idle.append(self._returned.popleft())

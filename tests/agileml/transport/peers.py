@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 from agileml.transport import Connected, Endpoint, Identity, LinkEvent, Lost, Received, Rejected, parse_address
+from agileml.transport.framing import BufferPool
 from tests.agileml.transport.links import SECRET
 
 FOREVER = 60.0
@@ -77,3 +78,9 @@ def sender(name: str, address: str) -> None:
 def stranger(address: str) -> None:
     """Tries with another secret."""
     joined("x", address, b"another secret of some length")[0].close()
+
+
+def idle_bytes(pool: BufferPool) -> int:
+    """Bytes of a pool's unused buffers."""
+    pool._collect()
+    return sum(buffer.size for buffer in pool._idle)
