@@ -113,7 +113,7 @@ def _conserving(asked: ClusterSimulation) -> Dispatcher:
 
 def _rented(asked: ClusterSimulation, policy: str, *, periodic: bool) -> Dispatcher:
     """As `spotctl lab gavel simulate`: reallocates at once, and leaves workers idle that a policy does not use."""
-    prompt = replace(asked, settings=replace(asked.settings, allocation_seconds=0.0))
+    prompt = replace(asked, allocation_seconds=0.0)
     return ByShares(prompt, policy_named(policy), DispatchRules(beyond_shares=False, periodic=periodic))
 
 

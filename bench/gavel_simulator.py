@@ -25,11 +25,9 @@ from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, Dispatch
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.lab.gavel.simulator.results import SimulationSummary, summarize
 from bidbrain.lab.gavel.workload import (
-    Arrivals,
     ClusterSimulation,
     ClusterWorkload,
     Sharing,
-    SimulationSettings,
     Throughputs,
     generate,
 )
@@ -65,7 +63,7 @@ def speed(throughputs: Throughputs) -> list[Row]:
     """Time and results on the published traces; at least ten times faster than published, results within 3%."""
     batch = _cluster(read_trace(DATA / "minimize_makespan.csv", throughputs, 0)[0], (8, 16, 24))
     online = _cluster(read_trace(DATA / "max_min_fairness.csv", throughputs, 0)[0], (12, 12, 12))
-    arrivals = _steady(throughputs, Arrivals(900))
+    arrivals = _steady(throughputs, 900)
     rows = []
     for name, asked, make, peer, results in (
         ("100 jobs at once, makespan", batch, by("makespan"), 1.8, {"makespan": 64_720.8, "average JCT": 63_774.7}),
@@ -114,17 +112,18 @@ def _drawn(seed: int, asked: ClusterSimulation) -> Dispatcher:
 def steady(throughputs: Throughputs) -> list[Row]:
     """Heterogeneity-aware against agnostic in steady state, 36 workers of each type, jobs 4,000 to 5,000."""
     rows = []
-    for name, policy, arrivals, published in (
-        ("5.6 single-worker jobs an hour, max-min", "max-min-fairness", Arrivals(HOUR / 5.6), "3.5x, at least 2x"),
-        ("2.6 jobs an hour of 1-8 workers, max-min", "max-min-fairness", Arrivals(HOUR / 2.6, multiple=True), "2.2x"),
+    for name, policy, seconds, multiple, published in (
+        ("5.6 single-worker jobs an hour, max-min", "max-min-fairness", HOUR / 5.6, False, "3.5x, at least 2x"),
+        ("2.6 jobs an hour of 1-8 workers, max-min", "max-min-fairness", HOUR / 2.6, True, "2.2x"),
         (
             "2.6 jobs an hour of 1-8 workers, finish-time",
             "finish-time-fairness",
-            Arrivals(HOUR / 2.6, multiple=True),
+            HOUR / 2.6,
+            True,
             "3x",
         ),
     ):
-        asked = _steady(throughputs, arrivals)
+        asked = _steady(throughputs, seconds, multiple=multiple)
         aware, blind = (summarize(simulate(asked, by(policy, agnostic=agnostic)(asked))) for agnostic in (False, True))
         rows.append(
             Row(
@@ -211,7 +210,7 @@ def light(throughputs: Throughputs) -> list[Row]:
     """AlloX on a nearly empty cluster, where jobs hardly wait: jobs 4,000 to 5,000, means of three seeds."""
     rows = []
     for seconds, published in PUBLISHED_LIGHT.items():
-        workloads = [generate(throughputs, Arrivals(seconds), 4 * STEADY.stop, seed) for seed in range(len(published))]
+        workloads = [generate(throughputs, seconds, 4 * STEADY.stop, seed) for seed in range(len(published))]
         simulations = [_cluster(workload, (36, 36, 36), STEADY) for workload in workloads]
         ours = float(np.mean([_summary(simulation, by("allox")).average_jct_seconds for simulation in simulations]))
         mean = float(np.mean(published))
@@ -227,7 +226,7 @@ def light(throughputs: Throughputs) -> list[Row]:
 
 def makespan(throughputs: Throughputs) -> list[Row]:
     """A batch of jobs of 1 to 8 workers, all present at the beginning, on 36 workers of each type."""
-    asked = _cluster(generate(throughputs, Arrivals(0, multiple=True), BATCH, seed=0), (36, 36, 36))
+    asked = _cluster(generate(throughputs, 0, BATCH, seed=0, multiple=True), (36, 36, 36))
     shared = replace(asked, sharing=Sharing())
     aware, together = _summary(asked, by("makespan")), _summary(shared, by("makespan"))
     rows = []
@@ -293,7 +292,7 @@ def load(throughputs: Throughputs, folder: Path | None) -> list[Row]:
     hours: dict[str, list[float]] = {"aware": [], "agnostic": []}
     last: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
     for rate in rates:
-        asked = _steady(throughputs, Arrivals(HOUR / rate))
+        asked = _steady(throughputs, HOUR / rate)
         for name, averages in hours.items():
             outcome = simulate(asked, by("max-min-fairness", agnostic=name == "agnostic")(asked))
             averages.append(summarize(outcome).average_jct_seconds / HOUR)
@@ -323,8 +322,9 @@ def _cluster(workload: ClusterWorkload, workers: Sequence[float], measured: rang
     return ClusterSimulation(workload, cluster, measured or range(len(workload.names)))
 
 
-def _steady(throughputs: Throughputs, arrivals: Arrivals) -> ClusterSimulation:
-    return _cluster(generate(throughputs, arrivals, 4 * STEADY.stop, seed=0), (36, 36, 36), STEADY)
+def _steady(throughputs: Throughputs, seconds: float, *, multiple: bool = False) -> ClusterSimulation:
+    workload = generate(throughputs, seconds, 4 * STEADY.stop, seed=0, multiple=multiple)
+    return _cluster(workload, (36, 36, 36), STEADY)
 
 
 def _rented(throughputs: Throughputs) -> ClusterSimulation:
@@ -342,7 +342,7 @@ def _rented(throughputs: Throughputs) -> ClusterSimulation:
         np.ones(BATCH),
         rng.choice([1.2, 2.0, 10.0], BATCH),
     )
-    return replace(_cluster(workload, (RENTED,) * 3), settings=SimulationSettings(allocation_seconds=0))
+    return replace(_cluster(workload, (RENTED,) * 3), allocation_seconds=0)
 
 
 def _timed(asked: ClusterSimulation, make: MakeDispatcher) -> tuple[float, SimulationSummary]:

@@ -110,7 +110,7 @@ def published(folder: Path) -> None:
             for result in played(entry.window, policy):
                 zone = result.window.record.zones[0] if policy == ONE_ZONE else ""
                 theirs = entry.usd[policy if policy in SAME_NAMES else "optimal", zone]
-                sums.setdefault((entry.trace, policy), []).append((result.outcome.bill.total, theirs))
+                sums.setdefault((entry.trace, policy), []).append((result.bill.total, theirs))
     print(f"{'record':8}{'policy':20}{'windows':>8}{'ours $':>12}{'published $':>12}{'ratio':>9}")
     for (trace, policy), costs in sums.items():
         ours, theirs = (sum(column) / len(costs) for column in zip(*costs, strict=True))
@@ -171,7 +171,7 @@ class Played:
 
 
 def _played(window: Window) -> Played:
-    outcomes = [played(window, policy)[0].outcome for policy in ("optimal", "skynomad", "regions", "up-switch")]
+    outcomes = [played(window, policy)[0] for policy in ("optimal", "skynomad", "regions", "up-switch")]
     optimal, skynomad, regions, failover = (outcome.bill.total for outcome in outcomes)
     return Played(optimal, skynomad, regions, failover, outcomes[2].missed)
 
@@ -208,9 +208,7 @@ def gangs(folder: Path) -> None:
             job = {"work_hours": 24.0, "deadline_hours": 36.0, "machines": machines, "at_least": least}
             starts = (0.0, 24.0, 48.0, 72.0, 96.0)
             windows = [window_of(folder, "probes", ALL_ZONES["h100"], start, job) for start in starts]
-            listed, ours = (
-                [played(window, policy)[0].outcome for window in windows] for policy in ("on-demand", "regions")
-            )
+            listed, ours = ([played(window, policy)[0] for window in windows] for policy in ("on-demand", "regions"))
             usd = [sum(outcome.bill.total for outcome in outcomes) / len(windows) for outcomes in (listed, ours)]
             misses = sum(outcome.missed for outcome in ours)
             figures = f"{usd[0]:13,.0f}{usd[1]:11,.0f}{usd[1] / usd[0]:7.3f}{misses:8}"

@@ -1,11 +1,11 @@
-"""`Scenario`: everything that a backtest depends on, with its eviction model and the evidence of the training span.
+"""`Scenario`: everything that a backtest depends on, with its eviction model.
 
-A model gives the replay of the test span, which only the engine sees, and the evidence of the training span, from which
-strategies learn a hazard. In every model a price above the bid evicts as well.
+A model gives the replay of the test span, which only the engine sees, and the hazards that the training span shows. In
+every model a price above the bid evicts as well.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from math import ceil
 
@@ -36,18 +36,6 @@ _STARTS = 400
 
 class BadEvictions(BidBrainError):
     """An eviction model that cannot be replayed."""
-
-
-@dataclass(frozen=True, slots=True)
-class EvictionEvidence:
-    """Evidence from a training span about evictions that no price crossing explains."""
-
-    evidence: tuple[Evidence, ...] = ()
-    ages: Mapping[Market, AgeProfile] = field(default_factory=dict)
-
-    def hazard(self, market: Market) -> Hazard | None:
-        """Capacity-eviction rate of a market; None without any evidence."""
-        return hazard_of(market, self.evidence, (), self.ages.get(market, AGELESS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +74,15 @@ class ByAvailability:
             capacities[market] = Capacity(begin + kept * gap, there[kept])
         return MarketReplay(known, capacities)
 
-    def learned(self, train: Span, test: Span) -> EvictionEvidence:
-        """Lives of machines bought at any time of the training span."""
+    def learned(self, markets: Iterable[Market], train: Span, test: Span) -> dict[Market, Hazard | None]:
+        """The hazards that machines show which are bought at any time of the training span."""
         seen = {}
         for market, trace in self.traces.items():
             ticks, _, _ = _divided(trace, train, test)
             seen[market] = _watched(market, trace, ticks)
         evidence = tuple(Evidence(market, exposure) for market, (exposure, _) in seen.items())
-        return EvictionEvidence(evidence, {market: ages for market, (_, ages) in seen.items()})
+        ages_of = {market: ages for market, (_, ages) in seen.items()}
+        return {market: hazard_of(market, evidence, (), ages_of.get(market, AGELESS)) for market in markets}
 
 
 PRICE_ALONE = ByAvailability({})
@@ -119,10 +108,12 @@ class ByHazard:
 
     def learned(
         self,
+        markets: Iterable[Market],
         train: Span,
         test: Span,  # noqa: ARG002 - as in `ByAvailability`
-    ) -> EvictionEvidence:
-        """Evidence of one machine per market that runs throughout training and is replaced after each eviction."""
+    ) -> dict[Market, Hazard | None]:
+        """The hazards that one machine per market shows which runs throughout training and is replaced after each
+        eviction."""
         lives = DrawnLives(self.mortality, self.seed)
         seen: dict[Market, list[Lifetime]] = {}
         for market in self.mortality:
@@ -136,7 +127,7 @@ class ByHazard:
                 start = end
         ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
         evidence = tuple(Evidence(market, exposure_of_lives(known, ages)) for market, known in seen.items())
-        return EvictionEvidence(evidence, dict.fromkeys(seen, ages))
+        return {market: hazard_of(market, evidence, (), ages if market in seen else AGELESS) for market in markets}
 
 
 EvictionModel = ByAvailability | ByHazard
@@ -274,8 +265,8 @@ class Scenario:
         """Capacity-eviction hazard of each market, from the training span; None where only the price evicts."""
         if self.evictions == PRICE_ALONE:
             return dict.fromkeys(markets)
-        learned = self.evictions.learned(self.train, self.test)
-        return {market: in_force(market, learned.hazard(market), self.test.start) for market in markets}
+        learned = self.evictions.learned(markets, self.train, self.test)
+        return {market: in_force(market, hazard, self.test.start) for market, hazard in learned.items()}
 
     def learned(self, market: Market) -> PriceSeries:
         """The part of a history that strategies may learn from."""

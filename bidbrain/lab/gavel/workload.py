@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -111,18 +111,6 @@ class ClusterWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationSettings:
-    """How a cluster is run. Allocations are computed when jobs come or go, at most once in `allocation_seconds`.
-
-    Defaults are the published simulator's: rounds of six minutes, at least 1,920 s between allocations, free moves.
-    """
-
-    round_seconds: float = 360.0
-    allocation_seconds: float = 1920.0
-    checkpoint_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Sharing:
     """Which pairs may share workers: those that together do more than `gain` times the work of one alone.
 
@@ -137,12 +125,19 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSimulation:
-    """A workload on a cluster, until the measured jobs are done; the others keep the cluster busy until then."""
+    """A workload on a cluster, until the measured jobs are done; the others keep the cluster busy until then.
+
+    Allocations are computed when jobs come or go, at most once in `allocation_seconds`; a move takes a job
+    `checkpoint_seconds`. Defaults are the published simulator's: rounds of six minutes, at least 1,920 s between
+    allocations, free moves.
+    """
 
     workload: ClusterWorkload
     cluster: Cluster
     measured: range
-    settings: SimulationSettings = field(default_factory=SimulationSettings)
+    round_seconds: float = 360.0
+    allocation_seconds: float = 1920.0
+    checkpoint_seconds: float = 0.0
     sharing: Sharing | None = None
 
     def __post_init__(self) -> None:
@@ -154,12 +149,12 @@ class ClusterSimulation:
         if self.workload.throughputs.types != self.cluster.types:
             raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
         # An implausible number of rounds: the input must be wrong.
-        rounds = self.workload.alone_seconds() / self.settings.round_seconds
+        rounds = self.workload.alone_seconds() / self.round_seconds
         endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MAX_ROUNDS))
         if endless.size:
             m = int(endless[0])
             raise BadWorkload(
-                f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.settings.round_seconds:g} s where"
+                f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.round_seconds:g} s where"
                 f" it is fastest, more than {_MAX_ROUNDS:,}; use fewer steps or longer rounds"
             )
         fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
@@ -172,23 +167,18 @@ class ClusterSimulation:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """Random arrivals: the mean seconds between two (0: all at once), and whether some jobs are distributed."""
-
-    mean_seconds: float
-    multiple: bool = False
-
-
-def generate(throughputs: Throughputs, arrivals: Arrivals, count: int, seed: int) -> ClusterWorkload:
+def generate(
+    throughputs: Throughputs, mean_seconds: float, count: int, seed: int, *, multiple: bool = False
+) -> ClusterWorkload:
     """Jobs as published (section 5.7.1): uniform kinds, Poisson arrivals, steps from a duration on the reference type.
 
-    A longer workload with the same seed begins with the shorter one.
+    `mean_seconds` are those between two arrivals (0: all at once), and `multiple` says whether some jobs are
+    distributed. A longer workload with the same seed begins with the shorter one.
     """
     times, sizes, kinds, lengths = (np.random.default_rng([seed, stream]) for stream in range(4))
-    gaps = times.exponential(1.0, count) * arrivals.mean_seconds
+    gaps = times.exponential(1.0, count) * mean_seconds
     drawn = np.searchsorted(np.cumsum(SCALE_ODDS)[:-1], sizes.random(count), side="right")
-    scale = SCALES[drawn] if arrivals.multiple else np.ones(count, dtype=np.int64)
+    scale = SCALES[drawn] if multiple else np.ones(count, dtype=np.int64)
     kind = _kinds(throughputs, scale, kinds.random(count))
     rate = throughputs.alone[kind, throughputs.reference]
     uniform = lengths.random((count, 2))

@@ -6,7 +6,6 @@ few: no more can be lost than the job has slack. Charging a start's whole delay 
 schedule starts a machine for less than its delay. Lost time is counted in parts of a step that divide the delay.
 """
 
-from dataclasses import dataclass
 from math import ceil, gcd
 
 import numpy as np
@@ -20,29 +19,16 @@ _MAX_PARTS = 20_000
 Steps = tuple[Whereabouts | None, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _WindowInParts:
-    """The window in parts of a step: `parts` of them in one, `need` for the work, `slack` to lose; `delay[i, j]` and
-    `usd[i, j]` for a start in zone j with the checkpoint in zone i (the last row: nowhere)."""
-
-    parts: int
-    need: int
-    slack: int
-    delay: NDArray[np.int64]
-    usd: Floats
-    free_last: bool
-
-
 def cheapest(window: Window) -> Steps:
     """The cheapest schedule under the window's rules: what runs at each step."""
     gap, job = window.record.gap, window.job
     regions = window.record.regions
     across = np.array([[a != b for b in regions] for a in regions])
-    delay = job.delay + across * window.rules.moving.time
+    delay = job.delay + across * window.rules.moving
     parts = gap // gcd(gap, *np.unique(delay).tolist())
     slack = job.steps(gap) * gap - job.work
     parts = max(1, min(parts, _MAX_PARTS * gap // max(slack, 1)))
-    return _schedule(window, _in_parts(window, parts, delay, free_last=window.rules.published))
+    return _Search(window, parts, delay, free_last=window.rules.published).run()
 
 
 def published_plan(window: Window) -> Steps:
@@ -59,34 +45,29 @@ def published_plan(window: Window) -> Steps:
                 is_near = source.split("-", maxsplit=1)[0] == target.split("-", maxsplit=1)[0]
                 gbit = 8.2 if is_near else 3.59
                 seconds[i, j] = job.checkpoint_gb * 8.192 * (1 / gbit - 1 / 9.72)
-    return _schedule(window, _in_parts(window, 1, job.delay + seconds * SECOND, free_last=False))
-
-
-def _in_parts(window: Window, parts: int, delay: Floats, *, free_last: bool) -> _WindowInParts:
-    gap, job = window.record.gap, window.job
-    in_parts = np.ceil(np.vstack([delay, np.full(len(delay), job.delay)]) * parts / gap - 1e-9).astype(np.int64)
-    usd = np.vstack([window.moving, np.zeros(len(delay))])
-    need = ceil(job.work * parts / gap - 1e-9)
-    return _WindowInParts(parts, need, window.record.steps * parts - need, in_parts, usd, free_last)
-
-
-def _schedule(window: Window, terms: _WindowInParts) -> Steps:
-    return _Search(window, terms).run() if terms.slack >= 0 else ()
+    return _Search(window, 1, job.delay + seconds * SECOND, free_last=False).run()
 
 
 class _Search:
     """Costs so far by what runs (idle, spot, on demand), zone (the last: nowhere) and parts lost, and how they arose.
 
-    `_came` holds -1 where the same machine ran on, else the number of what ran before: 3 x zone + kind.
+    There are `_parts` in a step, `_need` for the work, and `_slack` to lose; `_delay[i, j]` of them and `_usd[i, j]`
+    dollars are for a start in zone j with the checkpoint in zone i (the last row: nowhere). `_came` holds -1 where the
+    same machine ran on, else the number of what ran before: 3 x zone + kind.
     """
 
-    def __init__(self, window: Window, terms: _WindowInParts) -> None:
-        record = window.record
-        self._terms, self._steps, self._zones = terms, record.steps, len(record.zones)
-        self._up = record.granted >= window.job.at_least
+    def __init__(self, window: Window, parts: int, delay: Floats, *, free_last: bool) -> None:
+        record, job = window.record, window.job
+        self._steps, self._zones, self._parts, self._free_last = record.steps, len(record.zones), parts, free_last
+        self._need = ceil(job.work * parts / record.gap - 1e-9)
+        self._slack = record.steps * parts - self._need
+        with_nowhere = np.vstack([delay, np.full(len(delay), job.delay)])
+        self._delay = np.ceil(with_nowhere * parts / record.gap - 1e-9).astype(np.int64)
+        self._usd = np.vstack([window.moving, np.zeros(len(delay))])
+        self._up = record.granted >= job.at_least
         on_demand = np.repeat(record.on_demand[:, None], self._steps, axis=1)
-        self._price = np.stack([record.spot, on_demand]) * (window.job.machines * record.gap / HOUR)
-        self._costs = np.full((3, self._zones + 1, terms.slack + 1), np.inf)
+        self._price = np.stack([record.spot, on_demand]) * (job.machines * record.gap / HOUR)
+        self._costs = np.full((3, self._zones + 1, max(self._slack, 0) + 1), np.inf)
         self._costs[0, -1, 0] = 0.0
         self._came = np.full((self._steps, *self._costs.shape), -1, dtype=np.int16)
 
@@ -94,10 +75,12 @@ class _Search:
         """The cheapest schedule; empty if none meets the deadline."""
         best = np.inf
         cheapest_steps: Steps = ()
+        if self._slack < 0:
+            return cheapest_steps
         for step in range(self._steps):
             before = self._costs
             self._costs = self._after(step, before)
-            done = (step + 1) * self._terms.parts - self._terms.need
+            done = (step + 1) * self._parts - self._need
             if done < 0:
                 continue
             ends = self._ends(step, before, done + 1)[1:, :-1]
@@ -108,13 +91,13 @@ class _Search:
         return cheapest_steps
 
     def _after(self, step: int, before: Floats) -> Floats:
-        terms, zones = self._terms, self._zones
+        zones = self._zones
         left, code = self._left(before)
         costs = np.full_like(before, np.inf)
-        kept = max(before.shape[2] - terms.parts, 0)
-        costs[0, :, terms.parts :] = left[:, :kept]
-        self._came[step, 0, :, terms.parts :] = code[:, :kept]
-        entered, source = self._entered(left, code, terms.usd)
+        kept = max(before.shape[2] - self._parts, 0)
+        costs[0, :, self._parts :] = left[:, :kept]
+        self._came[step, 0, :, self._parts :] = code[:, :kept]
+        entered, source = self._entered(left, code, self._usd)
         for kind in (1, 2):
             stays = before[kind, :zones] <= entered
             best = np.where(stays, before[kind, :zones], entered)
@@ -135,7 +118,7 @@ class _Search:
         source = np.full(entered.shape, -1, dtype=np.int16)
         for home in range(self._zones + 1):
             for zone in range(self._zones):
-                lost = int(self._terms.delay[home, zone])
+                lost = int(self._delay[home, zone])
                 kept = max(entered.shape[1] - lost, 0)
                 cost = left[home, :kept] + usd[home, zone]
                 better = cost < entered[zone, lost:]
@@ -146,11 +129,11 @@ class _Search:
     def _ends(self, step: int, before: Floats, count: int) -> Floats:
         """Costs of jobs that can end with this step, which have lost at most `count - 1` parts; others go on."""
         costs = self._costs[:, :, :count]
-        if not self._terms.free_last:
+        if not self._free_last:
             return costs
         before = before[:, :, :count]
         left, code = self._left(before)
-        entered, source = self._entered(left, code, np.zeros_like(self._terms.usd))
+        entered, source = self._entered(left, code, np.zeros_like(self._usd))
         ends = np.full_like(before, np.inf)
         for kind in (1, 2):
             stays = before[kind, :-1] <= entered
@@ -165,9 +148,9 @@ class _Search:
             held.append(Whereabouts(zone, spot=kind == 1) if kind else None)
             came = int(self._came[at, kind, zone, lost])
             if kind == 0:
-                lost -= self._terms.parts
+                lost -= self._parts
             elif came >= 0:
-                lost -= int(self._terms.delay[came // 3, zone])
+                lost -= int(self._delay[came // 3, zone])
             if came >= 0:
                 zone, kind = divmod(came, 3)
         return tuple(reversed(held))

@@ -17,7 +17,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming, regions_of
 from bidbrain.lab.regions.optimum import BestSchedule, cheapest, published_plan
-from bidbrain.lab.regions.replay import Field, JobOutcome, Spending, Whereabouts, Window, ZonePolicy, play
+from bidbrain.lab.regions.replay import Field, PlayedWindow, Spending, Whereabouts, Window, ZonePolicy, play
 from bidbrain.lab.regions.skynomad import SkyNomad
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, SavedState, Situation
 from bidbrain.strategies.regions_knowledge import Known
@@ -42,15 +42,6 @@ ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
 """Policies of jobs that work with fewer machines than they want: those with a net that holds at any speed."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedWindow:
-    """One window under one policy. A policy of one zone is played in each zone by itself."""
-
-    policy: str
-    window: Window
-    outcome: JobOutcome
-
-
 def played(window: Window, name: str) -> list[PlayedWindow]:
     if name == ONE_ZONE and len(window.record.zones) > 1:
         return [result for zone in window.record.zones for result in played(window.only(zone), name)]
@@ -59,8 +50,8 @@ def played(window: Window, name: str) -> list[PlayedWindow]:
         hours = (window.job.work + window.job.delay) / HOUR
         usd = float(window.record.on_demand.min()) * window.job.machines * hours
         missed = not window.rules.published
-        return [PlayedWindow(name, window, JobOutcome(Spending(machines=usd), 0, 0, missed=missed, course=()))]
-    return [PlayedWindow(name, window, play(window, _POLICIES[name](window)))]
+        return [PlayedWindow(name, window, Spending(machines=usd), 0, 0, missed=missed, course=())]
+    return [play(window, _POLICIES[name](window), name)]
 
 
 _ON_DEMAND, _SPOT, _NOTHING = "on-demand", "spot", "nothing"

@@ -2,7 +2,7 @@
 
 A decision holds for a whole step. A start, anywhere, makes no progress for the start delay, which is consumed
 continuously; a refused start is free. Spot that is not up at a step is lost at its beginning. Moving the checkpoint to
-another region costs money, and `Moving.time` on top of the delay. A probe that succeeds costs its minutes. An elastic
+another region costs money, and `Rules.moving` on top of the delay. A probe that succeeds costs its minutes. An elastic
 job takes as many machines as a zone grants, pays for these, and is slower by as much.
 """
 
@@ -57,26 +57,6 @@ class ZonesRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
-    """Dollars per GB for taking a checkpoint from one region to another, by pair where a pair has its own price."""
-
-    usd_per_gb: float = 0.02
-    pairs: Mapping[frozenset[str], float] = field(default_factory=dict)
-    within_region: float = 0.0
-    time: int = 0
-
-    def usd(self, regions: tuple[str, ...], gb: float) -> Floats:
-        """The cost of a move from zone to zone."""
-        per_gb = np.zeros((len(regions), len(regions)))
-        for i, source in enumerate(regions):
-            for j, target in enumerate(regions):
-                between = self.pairs.get(frozenset((source, target)), self.usd_per_gb)
-                per_gb[i, j] = self.within_region if source == target else between
-        np.fill_diagonal(per_gb, 0.0)
-        return gb * per_gb
-
-
-@dataclass(frozen=True, slots=True)
 class RegionJob:
     """Times in microseconds. `machines` are wanted at once; the job works with `at_least` of them."""
 
@@ -99,35 +79,51 @@ class RegionJob:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`published` replays the quirks of the published simulator: the last step is not billed."""
+    """The charges of a replay, and the time that moves and probes take.
+
+    `published` replays the quirks of the published simulator: the last step is not billed. Taking a checkpoint from one
+    region to another costs `usd_per_gb`, or what `pairs` has for the two, and takes `moving` on top of a start.
+    """
 
     published: bool = False
-    moving: Moving = field(default_factory=Moving)
+    usd_per_gb: float = 0.02
+    pairs: Mapping[frozenset[str], float] = field(default_factory=dict)
+    within_region: float = 0.0
+    moving: int = 0
     probe: int = MINUTE
+
+    def moving_usd(self, regions: tuple[str, ...], gb: float) -> Floats:
+        """The cost of a move from zone to zone."""
+        per_gb = np.zeros((len(regions), len(regions)))
+        for i, source in enumerate(regions):
+            for j, target in enumerate(regions):
+                between = self.pairs.get(frozenset((source, target)), self.usd_per_gb)
+                per_gb[i, j] = self.within_region if source == target else between
+        np.fill_diagonal(per_gb, 0.0)
+        return gb * per_gb
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """A job from one start of a record. `record` has only the window's steps, `before` those before them."""
+    """A job from one start of a record, of which `record` has only the window's steps."""
 
     record: ZonesRecord
-    before: ZonesRecord
     job: RegionJob
     rules: Rules
     start: int
 
     @classmethod
     def of(cls, record: ZonesRecord, start: int, job: RegionJob, rules: Rules) -> "Window":
-        return cls(record.window(start, job.steps(record.gap)), record.window(0, start), job, rules, start)
+        return cls(record.window(start, job.steps(record.gap)), job, rules, start)
 
     def only(self, zone: str) -> "Window":
         """Restricts the window to a single zone."""
-        return replace(self, record=self.record.only([zone]), before=self.before.only([zone]))
+        return replace(self, record=self.record.only([zone]))
 
     @property
     def moving(self) -> Floats:
         """Dollars of a move from zone to zone."""
-        return self.rules.moving.usd(self.record.regions, self.job.checkpoint_gb)
+        return self.rules.moving_usd(self.record.regions, self.job.checkpoint_gb)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +159,14 @@ class Spending:
 
 
 @dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """The cost of a job. `course` has what the job held at each step, None while it waited."""
+class PlayedWindow:
+    """One window under one policy: the cost of the job, and `course`, what it held at each step, None while it waited.
 
+    A policy of one zone is played in each zone by itself.
+    """
+
+    policy: str
+    window: Window
     bill: Spending
     spot_steps: int
     on_demand_steps: int
@@ -188,7 +189,7 @@ class Field:
         self.on_demand = window.record.on_demand
         self.steps = window.record.steps
         several = len(set(self.regions)) > 1
-        self.longest_delay = window.job.delay + (window.rules.moving.time if several else 0)
+        self.longest_delay = window.job.delay + (window.rules.moving if several else 0)
         self.now = 0
         self.work_left = window.job.work
         self.delay_left = 0
@@ -248,7 +249,7 @@ class Field:
         moved = self.home is not None and self.home != machine.zone
         self.this_step.moves += moved
         across = moved and self.regions[self.home or 0] != self.regions[machine.zone]
-        self.delay_left = self.job.delay + (self._window.rules.moving.time if across else 0)
+        self.delay_left = self.job.delay + (self._window.rules.moving if across else 0)
         self.machine, self.home = machine, machine.zone
 
     def begin_step(self) -> None:
@@ -274,8 +275,8 @@ class Field:
             setattr(self.bill, name, getattr(self.bill, name) + getattr(self.this_step, name))
 
 
-def play(window: Window, policy: ZonePolicy) -> JobOutcome:
-    """Plays a job to its end, or to its deadline."""
+def play(window: Window, policy: ZonePolicy, name: str) -> PlayedWindow:
+    """Plays a job to its end, or to its deadline, under the policy of this name."""
     field, course = Field(window), list[Whereabouts | None]()
     while field.work_left > 0 and field.now < field.steps:
         field.begin_step()
@@ -286,4 +287,4 @@ def play(window: Window, policy: ZonePolicy) -> JobOutcome:
             field.pay_step()
     held = [machine for machine in course if machine is not None]
     spot = sum(machine.spot for machine in held)
-    return JobOutcome(field.bill, spot, len(held) - spot, field.work_left > 0, tuple(course))
+    return PlayedWindow(name, window, field.bill, spot, len(held) - spot, field.work_left > 0, tuple(course))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bidbrain.lab.regions.policies import ONE_ZONE, PlayedWindow, played
+from bidbrain.lab.regions.policies import ONE_ZONE, played
+from bidbrain.lab.regions.replay import PlayedWindow
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.regions_scenario import RegionsScenario
 from spotctl.show.columns import WALL_SECONDS, Column
@@ -57,10 +58,10 @@ def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[P
 
 def summarize(results: Sequence[PlayedWindow]) -> list[PolicySummary]:
     """The means and sums of each policy over its windows."""
-    best = sum(result.outcome.bill.total for result in results if result.policy == "optimal")
+    best = sum(result.bill.total for result in results if result.policy == "optimal")
     summaries = list[PolicySummary]()
     for policy in dict.fromkeys(result.policy for result in results):
-        outcomes = [result.outcome for result in results if result.policy == policy]
+        outcomes = [result for result in results if result.policy == policy]
         count, total = len(outcomes), sum(outcome.bill.total for outcome in outcomes)
         spot = sum(outcome.spot_steps for outcome in outcomes)
         on_demand = sum(outcome.on_demand_steps for outcome in outcomes)
@@ -108,19 +109,19 @@ WINDOWS: tuple[Column[PlayedWindow], ...] = (
     Column("deadline_hours", "time until the deadline", lambda played: played.window.job.deadline / HOUR),
     Column("checkpoint_gb", "size of the checkpoint", lambda played: played.window.job.checkpoint_gb),
     Column("zones", "zones that the policy may use", lambda played: list(played.window.record.zones)),
-    Column("cost_usd", "cost of the job", lambda played: played.outcome.bill.total),
-    Column("machines_usd", "part for machines", lambda played: played.outcome.bill.machines),
-    Column("moving_usd", "part for moving checkpoints", lambda played: played.outcome.bill.moving),
-    Column("probing_usd", "part for probing whether spot is available", lambda played: played.outcome.bill.probing),
-    Column("moves", "number of moves", lambda played: played.outcome.bill.moves),
-    Column("probes", "number of probes", lambda played: played.outcome.bill.probes),
-    Column("spot_hours", "hours on spot", lambda played: played.outcome.spot_steps * played.window.record.gap / HOUR),
+    Column("cost_usd", "cost of the job", lambda played: played.bill.total),
+    Column("machines_usd", "part for machines", lambda played: played.bill.machines),
+    Column("moving_usd", "part for moving checkpoints", lambda played: played.bill.moving),
+    Column("probing_usd", "part for probing whether spot is available", lambda played: played.bill.probing),
+    Column("moves", "number of moves", lambda played: played.bill.moves),
+    Column("probes", "number of probes", lambda played: played.bill.probes),
+    Column("spot_hours", "hours on spot", lambda played: played.spot_steps * played.window.record.gap / HOUR),
     Column(
         "on_demand_hours",
         "hours on demand",
-        lambda played: played.outcome.on_demand_steps * played.window.record.gap / HOUR,
+        lambda played: played.on_demand_steps * played.window.record.gap / HOUR,
     ),
-    Column("missed", "whether the deadline was missed", lambda played: played.outcome.missed),
+    Column("missed", "whether the deadline was missed", lambda played: played.missed),
 )
 
 REGIONS: tuple[Column[Any], ...] = (
@@ -143,7 +144,7 @@ def write(folder: Path, results: Sequence[PlayedWindow]) -> None:
 
 def _spread(window: Sequence[PlayedWindow]) -> float:
     """The highest cost over the lowest, without on-demand machines."""
-    costs = [result.outcome.bill.total for result in window if result.policy != "on-demand"] or [0.0]
+    costs = [result.bill.total for result in window if result.policy != "on-demand"] or [0.0]
     return max(costs) / max(min(costs), 1e-9)
 
 
@@ -152,17 +153,17 @@ def picture(results: Sequence[PlayedWindow]) -> Figure:
     zones = len(results[0].window.record.zones)
     figure, rows = panels(11, 0.6 + len(results) * (0.7 + 0.2 * zones), len(results), sharex=True)
     for axes, result in zip(rows, results, strict=True):
-        record, outcome = result.window.record, result.outcome
+        record = result.window.record
         hours = record.gap / HOUR
         for row in range(zones):
             draw_stretches(axes, row, record.granted[row] >= result.window.job.at_least, hours, 0.8, _UP)
             for spot, color in ((True, _SPOT), (False, _ON_DEMAND)):
-                held = [held is not None and held.zone == row and held.spot is spot for held in outcome.course]
+                held = [held is not None and held.zone == row and held.spot is spot for held in result.course]
                 draw_stretches(axes, row, np.array(held, dtype=np.bool_), hours, 0.4, color)
         axes.axvline(result.window.job.deadline / HOUR, color=RED, linewidth=1.5)
         axes.set_yticks(range(zones), record.zones, fontsize=7)
         axes.invert_yaxis()
-        title = f"{result.policy}: ${outcome.bill.total:,.2f}, {outcome.bill.moves} moves"
+        title = f"{result.policy}: ${result.bill.total:,.2f}, {result.bill.moves} moves"
         axes.set_title(title, loc="left", fontsize=9)
     job = results[0].window.job
     rows[-1].set_xlabel(f"hours since the start ({job.work / HOUR:.1f} h of work; red line: deadline)")

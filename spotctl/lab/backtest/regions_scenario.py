@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from bidbrain.arrays import Floats
 from bidbrain.lab.regions.policies import ELASTIC_NAMES, NAMES
-from bidbrain.lab.regions.replay import Moving, RegionJob, Rules, Window, ZonesRecord
+from bidbrain.lab.regions.replay import RegionJob, Rules, Window, ZonesRecord
 from pricing_data.errors import BadInput
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.series import Ints, PriceSeries
@@ -101,8 +101,14 @@ def load(path: Path) -> RegionsScenario:
         if len(name.split()) != 2:
             raise BadRequest(f"{path}: moving.pairs: {name!r} is not two regions (write 'us-east-1 us-east-2: 0.01')")
         pairs[frozenset(name.split())] = usd
-    moving = Moving(file.moving.usd_per_gb, pairs, file.moving.within_region, round(file.moving.hours * HOUR))
-    rules = Rules(file.rules == "published", moving, round(file.probe.minutes * MINUTE))
+    rules = Rules(
+        file.rules == "published",
+        file.moving.usd_per_gb,
+        pairs,
+        file.moving.within_region,
+        moving=round(file.moving.hours * HOUR),
+        probe=round(file.probe.minutes * MINUTE),
+    )
     windows = [
         Window.of(record, start, part.job(), rules)
         for part in file.job

@@ -18,11 +18,9 @@ from bidbrain.lab.gavel.problem import ENTITY_POLICIES, Cluster, Entity
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget
 from bidbrain.lab.gavel.simulator.results import JobGroup, SimulationSummary, job_results
 from bidbrain.lab.gavel.workload import (
-    Arrivals,
     ClusterSimulation,
     ClusterWorkload,
     Sharing,
-    SimulationSettings,
     Throughputs,
     generate,
 )
@@ -99,8 +97,15 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
         raise BadRequest(
             f"--checkpoint-seconds {options.checkpoint_seconds:g}: must be at least 0 and less than a round"
         )
-    settings = SimulationSettings(options.round_seconds, checkpoint_seconds=options.checkpoint_seconds)
-    return ClusterSimulation(workload, cluster, measured, settings, _sharing(options, throughputs)), remarks
+    simulation = ClusterSimulation(
+        workload,
+        cluster,
+        measured,
+        options.round_seconds,
+        checkpoint_seconds=options.checkpoint_seconds,
+        sharing=_sharing(options, throughputs),
+    )
+    return simulation, remarks
 
 
 def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
@@ -125,7 +130,7 @@ def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     name = "fifo" if options.policy == "fifo-preemptive" else options.policy
     policy = policy_named(name, agnostic=options.agnostic)
     # Rented machines are available at once, so an allocation is due as soon as a job arrives.
-    rented = replace(simulation, settings=replace(simulation.settings, allocation_seconds=0.0))
+    rented = replace(simulation, allocation_seconds=0.0)
     if name == _ON_BUDGET:
         if options.budget is None:
             raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
@@ -179,9 +184,9 @@ def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorklo
         raise BadRequest(
             f"--arrivals {options.arrivals}: write poisson:900 for 900 seconds between two arrivals, 0 for all at once"
         )
-    arrivals = Arrivals(seconds, options.scale == "multiple")
-    count = measured.stop * (_ARRIVALS if arrivals.mean_seconds else 1)
-    return generate(throughputs, arrivals, count, options.seed), measured, []
+    count = measured.stop * (_ARRIVALS if seconds else 1)
+    workload = generate(throughputs, seconds, count, options.seed, multiple=options.scale == "multiple")
+    return workload, measured, []
 
 
 def _window(text: str) -> range:

@@ -312,7 +312,7 @@ class _Alone:
         return Groups(self._progress[self._rows], self._held[self._rows], self._workers)
 
     def _sift(self, objective: LevelObjective, z: float) -> Sifted:
-        start = None if self._prices is None else PriceStart(self._prices, z, close=False)
+        start = None if self._prices is None else PriceStart(self._prices, z)
         sifted = sift(self._groups, objective, start)
         self._prices = sifted.prices if sifted.prices.any() else None
         return sifted

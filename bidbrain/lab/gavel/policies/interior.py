@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.lp import SolverFailed
+from bidbrain.lp import INF, ConstraintRows, LinearProgram, SolverFailed, at_most
 
 EXACT, ROUGH = 1e-10, 1e-4
 """Gaps: where the optimum matters, and where shares to a ten-thousandth are enough."""
@@ -28,17 +28,57 @@ _NO_PRICE = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
-class CenterProgram:
-    """Maximize z with every job's progress at least `need z`; progress on each type is over that on the fastest.
+class Levels:
+    """Maximize z with the progress of every job at least its need times z, for groups of identical jobs: their progress
+    on each type over that on the fastest, one job's need, its scale, and the number of jobs.
 
-    `can` says where a job can run, `held` how many workers it holds, `workers` how many there are of each type.
+    Columns of the program are the groups' shares, type by type, then z. Rows are the groups' levels, their time, and
+    the workers of each type.
     """
 
     progress: Floats
-    can: Bools
     need: Floats
-    held: Floats
+    scale: Floats
+    count: Floats
     workers: Floats
+
+    @property
+    def z(self) -> int:
+        return self.progress.size
+
+    def held(self) -> Floats:
+        """Workers of each type that a group holds if all its jobs run there all the time."""
+        return np.asarray(self.count * self.scale)
+
+    def lifted(self) -> Bools:
+        """The groups with jobs that need something."""
+        return np.asarray((self.need > 0) & (self.count > 0))
+
+    def gain(self) -> Floats:
+        """The objective of the first stage: z."""
+        gain = np.zeros(self.z + 1)
+        gain[-1] = 1.0
+        return gain
+
+    def program(self) -> LinearProgram:
+        groups, types = self.progress.shape
+        cell = np.arange(groups * types)
+        group, every = cell // types, np.arange(groups)
+        lifted = self.lifted()
+        level = ConstraintRows(
+            lambda g: f"group {g} of jobs: its level",
+            np.concatenate([group, every]),
+            np.concatenate([cell, np.full(groups, self.z)]),
+            np.concatenate([self.progress.ravel(), -self.need]),
+            np.where(lifted, 0.0, -INF),
+            np.full(groups, INF),
+        )
+        time = at_most(lambda g: f"group {g} of jobs: its time", group, cell, np.ones(len(cell)), np.ones(groups))
+        workers = at_most(
+            lambda j: f"type {j}: its workers", cell % types, cell, np.repeat(self.held(), types), self.workers
+        )
+        upper = np.append(np.where(self.progress > 0, INF, 0.0).ravel(), INF if lifted.any() else 0.0)
+        return LinearProgram(self.gain(), np.zeros(self.z + 1), upper, (level, time, workers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +94,15 @@ class Lifted:
     prices: Floats
 
 
-def center(program: CenterProgram, gap: float) -> Lifted:
+def center(levels: Levels, gap: float) -> Lifted:
     """The center of all optima; prices prove that z could be larger by the gap at most, in relation to z.
 
     Jobs without a need get what is left; at least one that can run needs something. SolverFailed: rounding kept the gap
     from closing.
     """
     # So z is at most 1: no job does more than all of the time, and all together no more than there are workers.
-    unit = min(1 / program.need.max(), float(program.workers.sum() / (program.held @ program.need)))
-    point = _Point(program, program.need * unit)
+    unit = min(1 / levels.need.max(), float(levels.workers.sum() / (levels.held() @ levels.need)))
+    point = _Point(levels, levels.need * unit)
     for _ in range(_MAX_STEPS):
         if point.gap() <= gap:
             break
@@ -97,16 +137,16 @@ class _Point:
     what a share loses, and the prices of time, of levels, of workers, and of z.
     """
 
-    def __init__(self, program: CenterProgram, need: Floats) -> None:
-        can, workers = program.can.T, np.where(program.workers > 0, program.workers, 1.0)
+    def __init__(self, levels: Levels, need: Floats) -> None:
+        can, workers = (levels.progress > 0).T, np.where(levels.workers > 0, levels.workers, 1.0)
         self._types, self._jobs = can.shape
         self._end = (self._types + 2) * self._jobs
         self._need, self._needs = need, need > 0
         # Which entries count: the others stay where they are.
         self.counts = np.ones(self._end + self._types + 1)
         self.of_jobs(self.counts)[: self._types], self.of_jobs(self.counts)[-1] = can, self._needs
-        self._part = can * program.held / workers[:, None]
-        self._progress = np.where(can & self._needs, program.progress.T, 0.0)
+        self._part = can * levels.held() / workers[:, None]
+        self._progress = np.where(can & self._needs, levels.progress.T, 0.0)
         self._number = int(_sum(self.counts))
         self.y, self.w = np.ones(len(self.counts)), np.full(len(self.counts), _NO_PRICE)
         self._begin()

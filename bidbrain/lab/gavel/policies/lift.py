@@ -8,13 +8,13 @@ optimum uses few of very many columns.
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from bidbrain.arrays import Bools, Floats, Ints
+from bidbrain.arrays import Floats, Ints
 from bidbrain.lab.gavel.policies.base import Warm
-from bidbrain.lab.gavel.policies.interior import EXACT, CenterProgram, Lifted, center, with_free_workers
+from bidbrain.lab.gavel.policies.interior import EXACT, Levels, Lifted, center, with_free_workers
 from bidbrain.lab.gavel.problem import AllocationProblem, ShareColumns, effective_throughput, runnable
 from bidbrain.lp import (
     AT_LOWER,
@@ -26,7 +26,6 @@ from bidbrain.lp import (
     SimplexBasis,
     Solver,
     SolverFailed,
-    at_most,
 )
 
 # Fraction of its level that a job keeps in later stages: a loss above the solver's tolerance, but negligible.
@@ -72,7 +71,7 @@ def _centered(
 ) -> Lifted:
     divisor = np.where(best > 0, best, 1.0)
     scale, workers = problem.jobs.scale.astype(np.float64), problem.cluster.workers
-    middle = center(CenterProgram(usable / divisor[:, None], usable > 0, relative, scale, workers), gap)
+    middle = center(Levels(usable / divisor[:, None], relative, scale, np.ones(len(scale)), workers), gap)
     return Lifted(middle.level / unit, middle.shares, middle.prices / np.where(best > 0, best, np.inf) / unit)
 
 
@@ -136,59 +135,6 @@ def progress_rows(columns: ShareColumns, best: Floats, jobs: Ints, levels: Float
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Groups: progress on each type over the fastest, one job's need, its scale, and the number of jobs.
-
-    Columns of the program are the groups' shares, type by type, then z. Rows are the groups' levels, their time, and
-    the workers of each type.
-    """
-
-    progress: Floats
-    need: Floats
-    scale: Floats
-    count: Floats
-    workers: Floats
-
-    @property
-    def z(self) -> int:
-        return self.progress.size
-
-    def held(self) -> Floats:
-        """Workers of each type that a group holds if all its jobs run there all the time."""
-        return np.asarray(self.count * self.scale)
-
-    def lifted(self) -> Bools:
-        """The groups with jobs that need something."""
-        return np.asarray((self.need > 0) & (self.count > 0))
-
-    def gain(self) -> Floats:
-        """The objective of the first stage: z."""
-        gain = np.zeros(self.z + 1)
-        gain[-1] = 1.0
-        return gain
-
-    def program(self) -> LinearProgram:
-        groups, types = self.progress.shape
-        cell = np.arange(groups * types)
-        group, every = cell // types, np.arange(groups)
-        lifted = self.lifted()
-        level = ConstraintRows(
-            lambda g: f"group {g} of jobs: its level",
-            np.concatenate([group, every]),
-            np.concatenate([cell, np.full(groups, self.z)]),
-            np.concatenate([self.progress.ravel(), -self.need]),
-            np.where(lifted, 0.0, -INF),
-            np.full(groups, INF),
-        )
-        time = at_most(lambda g: f"group {g} of jobs: its time", group, cell, np.ones(len(cell)), np.ones(groups))
-        workers = at_most(
-            lambda j: f"type {j}: its workers", cell % types, cell, np.repeat(self.held(), types), self.workers
-        )
-        upper = np.append(np.where(self.progress > 0, INF, 0.0).ravel(), INF if lifted.any() else 0.0)
-        return LinearProgram(self.gain(), np.zeros(self.z + 1), upper, (level, time, workers))
-
-
 class KeptLevels:
     """The program of the last call. Between calls mostly the number of jobs per group changes."""
 
@@ -226,12 +172,13 @@ class KeptLevels:
         groups = np.array([numbers[key] for key in keys])
         count = np.bincount(groups).astype(np.float64)
         traits = np.frombuffer(b"".join(numbers)).reshape(len(numbers), -1)
-        progress, need, held = traits[:, :-2], traits[:, -2], traits[:, -1] * count
+        progress, need = traits[:, :-2], traits[:, -2]
         if not need.any():
             need = progress.max(axis=1)
-        middle = center(CenterProgram(progress, progress > 0, need, held, workers), EXACT)
+        levels = Levels(progress, need, traits[:, -1], count, workers)
+        middle = center(levels, EXACT)
         z = middle.level if traits[:, -2].any() else 0.0
-        shares = with_free_workers(middle.shares, progress, held, workers)
+        shares = with_free_workers(middle.shares, progress, levels.held(), workers)
         return z, shares[groups], (middle.prices / count)[groups]
 
     def _update(self, keys: list[bytes], workers: Floats) -> tuple[Levels, Solver]:

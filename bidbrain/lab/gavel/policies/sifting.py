@@ -94,11 +94,10 @@ class LevelObjective:
 
 @dataclass(frozen=True, slots=True)
 class PriceStart:
-    """Prices of workers, and z, at the optimum of a similar program; `close` if only few groups differ."""
+    """Prices of workers, and z, at the optimum of a similar program."""
 
     prices: Floats
     z: float
-    close: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +137,8 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
 
 
 def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart | None) -> PriceStart:
-    """Prices that nearly hold, from samples of twice as many groups each time: a few, or none, if there is a start."""
+    """Prices that nearly hold, from samples of twice as many groups each time: a few if there is a start."""
     count = len(groups.held)
-    if start is not None and start.close:
-        return start
     few = _SOLVED_WHOLE if groups.stage is None else _SAMPLE_PER_STAGE * len(groups.workers)
     size = few if start is None else max(few, count // _SAMPLE_ONE_IN)
     start = start or PriceStart(np.zeros(groups.workers.size), 0.0)

@@ -64,10 +64,6 @@ class PriceBoard:
         """Index of the price in force at each time."""
         return (np.searchsorted(self.hours, hours, side="right") - 1).astype(np.int64)
 
-    def price(self, offers: Ints, hours: Floats) -> Floats:
-        """Dollars per accelerator-hour of each offer at each time."""
-        return np.asarray(self.usd[offers, self.moment(hours)], dtype=np.float64)
-
     def paid(self, offers: Ints, start: Floats, stop: Floats) -> Floats:
         """Dollars for an accelerator of each offer held from start to stop."""
         return self._paid_until(offers, stop) - self._paid_until(offers, start)

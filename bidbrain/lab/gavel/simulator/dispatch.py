@@ -28,16 +28,6 @@ _MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
 _ORDER_SEED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterState:
-    """The cluster at the start of a round: active jobs, their remaining steps, and whether jobs came or went."""
-
-    now: float
-    active: Ints
-    steps_left: Floats
-    changed: bool
-
-
 class Dispatcher(Protocol):
     """A way of running a cluster."""
 
@@ -49,8 +39,11 @@ class Dispatcher(Protocol):
     def patience(self) -> float:
         """Seconds after which the dispatcher may reallocate although no job came or went."""
 
-    def dispatch(self, state: ClusterState) -> RoundCandidates:
-        """The candidates that run in the round that begins now, possibly none."""
+    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
+        """The candidates that run in the round that begins now, possibly none.
+
+        `active` are the jobs that are there, and `changed` says whether jobs came or went; all jobs have `steps_left`.
+        """
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:
         """Reports how long each candidate ran in the round that ended, and which jobs finished."""
@@ -79,7 +72,7 @@ class ByShares:
     """
 
     def __init__(self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None) -> None:
-        workload, settings = scenario.workload, scenario.settings
+        workload = scenario.workload
         self._scenario, self._policy, self._warm = scenario, policy, Warm()
         self._rules = rules or DispatchRules()
         self._rates, self._scale = workload.rates, workload.scale
@@ -96,26 +89,26 @@ class ByShares:
         # One more entry, for `NO_JOB`, which is never gone.
         self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
         # Half a round, so that a share with nothing received yet does not have infinite priority.
-        self._head_start = settings.round_seconds / 2
+        self._head_start = scenario.round_seconds / 2
         nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
         among = RoundCandidates(nobody, nobody, nobody, nobody)
         self._grant = _Grant.of(among, nothing, nothing, scenario.cluster.workers)
         self._chosen = np.zeros(0, dtype=np.int64)
         self._since, self._waits_from, self._stale = -np.inf, -np.inf, True
         self.allocations = 0
-        again = max(settings.allocation_seconds, settings.round_seconds)
+        again = max(scenario.allocation_seconds, scenario.round_seconds)
         self.patience = again if self._rules.periodic else np.inf
 
-    def dispatch(self, state: ClusterState) -> RoundCandidates:
+    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
         """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
-        self._stale |= state.changed or self._rules.periodic
-        if not state.active.size:
+        self._stale |= changed or self._rules.periodic
+        if not active.size:
             return self._grant.candidates
-        if self._stale and state.now - self._waits_from >= self._scenario.settings.allocation_seconds:
-            self._allocate(state)
+        if self._stale and now - self._waits_from >= self._scenario.allocation_seconds:
+            self._allocate(now, active, steps_left)
         chosen = self._choose()
         if self._stale and not len(chosen.first):
-            self._allocate(state)
+            self._allocate(now, active, steps_left)
             chosen = self._choose()
         return chosen
 
@@ -140,45 +133,45 @@ class ByShares:
         self._chosen = grant.choice.next(grant.share / grant.received, order)
         return grant.candidates.only(self._chosen)
 
-    def _allocate(self, state: ClusterState) -> None:
+    def _allocate(self, now: float, active: Ints, steps_left: Floats) -> None:
         # What single jobs should have received under the ending allocation, and did not, is owed to them.
-        elapsed = state.now - self._since if np.isfinite(self._since) else 0.0
+        elapsed = now - self._since if np.isfinite(self._since) else 0.0
         grant = self._grant
         by_itself = grant.candidates.second == NO_JOB
         first, type_ = grant.candidates.first[by_itself], grant.candidates.type[by_itself]
         received = grant.received[by_itself] - grant.start[by_itself]
         self._owed[first, type_] += grant.share[by_itself] * elapsed - received
 
-        problem = self._problem(state)
+        problem = self._problem(now, active, steps_left)
         shares = self._policy(problem, self._warm).shares
         # As published, the first allocation is replaced as soon as a job comes or goes.
-        self._waits_from = state.now if self.allocations else -np.inf
-        self._since, self._stale = state.now, False
+        self._waits_from = now if self.allocations else -np.inf
+        self._since, self._stale = now, False
         self.allocations += 1
         # The types that jobs are given all of the time, and at what pace they would progress in isolation.
-        active, alone = state.active, shares[: len(state.active)]
+        alone = shares[: len(active)]
         self._begun[active] = np.where((alone == 1).any(axis=1), alone.argmax(axis=1), NO_TYPE)
         self._pace[active] = (problem.jobs.throughputs * isolated_shares(problem)).sum(axis=1)
         self._steps[active] = problem.jobs.steps
-        self._grant = self._granted(state.active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
+        self._grant = self._granted(active, problem.pairs, np.where(shares > _NO_SHARE, shares, 0.0))
 
-    def _problem(self, state: ClusterState) -> AllocationProblem:
-        active, workload = state.active, self._scenario.workload
-        elapsed = state.now - workload.arrival[active]
-        done, pace = self._steps[active] - state.steps_left[active], self._pace[active]
+    def _problem(self, now: float, active: Ints, steps_left: Floats) -> AllocationProblem:
+        workload = self._scenario.workload
+        elapsed = now - workload.arrival[active]
+        done, pace = self._steps[active] - steps_left[active], self._pace[active]
         self._isolated[active] += np.divide(done, pace, out=np.zeros(len(active)), where=pace > 0)
 
         # Jobs are planned to finish earlier than their deadlines, because rounds realize a plan up to two rounds late.
         # At most by their own reserve, less a little, so that the deadline is not at the very edge.
-        in_hand = self._slo_seconds[active] - elapsed - state.steps_left[active] / self._best[active]
-        most = _MARGIN_ROUNDS * self._scenario.settings.round_seconds
+        in_hand = self._slo_seconds[active] - elapsed - steps_left[active] / self._best[active]
+        most = _MARGIN_ROUNDS * self._scenario.round_seconds
         margin = np.clip(_RESERVE_USED * in_hand, 0.0, most)
         jobs = ClusterJobs(
             tuple(workload.names[m] for m in active.tolist()),
             self._rates[active],
             self._scale[active],
             workload.weight[active],
-            state.steps_left[active],
+            steps_left[active],
             elapsed,
             self._slo_seconds[active] - margin,
             workload.arrival[active],
@@ -213,7 +206,7 @@ class ByShares:
         row, type_, owed = row[order], type_[order], owed[order]
         # Allocations are short: without carrying large debts over, jobs with many workers and small shares would
         # starve.
-        debt = np.maximum(owed - self._rules.debt_rounds * self._scenario.settings.round_seconds, 0.0)
+        debt = np.maximum(owed - self._rules.debt_rounds * self._scenario.round_seconds, 0.0)
         start = np.maximum(self._head_start - debt, _MIN_RECEIVED * self._head_start)
         among = RoundCandidates(first[row], second[row], type_, scale[row])
         return _Grant.of(among, shares[row, type_], start, self._scenario.cluster.workers)
@@ -289,15 +282,15 @@ class InOrder:
         self._since, self._stale = -np.inf, True
         self.allocations, self.patience = 0, np.inf
 
-    def dispatch(self, state: ClusterState) -> RoundCandidates:
+    def dispatch(self, now: float, active: Ints, _steps_left: Floats, *, changed: bool) -> RoundCandidates:
         """All started jobs, after starting those that are next."""
-        self._stale |= state.changed
-        waited = state.now - self._since >= self._scenario.settings.allocation_seconds
+        self._stale |= changed
+        waited = now - self._since >= self._scenario.allocation_seconds
         if self._stale and (waited or not self._type_of):
             # As published, the first decision is replaced as soon as a job comes or goes.
-            self._since, self._stale = state.now if self.allocations else -np.inf, False
+            self._since, self._stale = now if self.allocations else -np.inf, False
             self.allocations += 1
-            self._start(state.active)
+            self._start(active)
         jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
         types = np.fromiter(self._type_of.values(), np.int64, len(self._type_of))
         return RoundCandidates(jobs, np.full(len(jobs), NO_JOB), types, self._scale[jobs])
@@ -339,7 +332,7 @@ class WithinBudget:
         self._policy, self._left = policy, budget_usd
         price = scenario.cluster.usd_per_hour
         self._usd_per_second = np.zeros(len(scenario.cluster.types)) if price is None else price / 3600
-        self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.settings.round_seconds
+        self._kept = float(self._usd_per_second @ scenario.cluster.workers) * scenario.round_seconds
         # Idle workers are intended by this policy, so they stay idle.
         self._shares = ByShares(scenario, self._allocate, DispatchRules(beyond_shares=False))
         self._running: RoundCandidates | None = None
@@ -363,9 +356,9 @@ class WithinBudget:
                 usd = self._left
             return self._policy(replace(problem, budget_usd=max(usd, _MIN_BUDGET)), warm)
 
-    def dispatch(self, state: ClusterState) -> RoundCandidates:
+    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
         """The candidates that run in the round that begins now."""
-        self._running = self._shares.dispatch(state)
+        self._running = self._shares.dispatch(now, active, steps_left, changed=changed)
         return self._running
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
 from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates
-from bidbrain.lab.gavel.simulator.dispatch import ClusterState, Dispatcher
+from bidbrain.lab.gavel.simulator.dispatch import Dispatcher
 from bidbrain.lab.gavel.workload import ClusterSimulation
 
 ReportFinished = Callable[[int], None]
@@ -70,7 +70,7 @@ class _SimulationRun:
         self._types = types
         # When and where a job last ran.
         self._seats, self._seat = _Seats(types, jobs), np.full(jobs, _NEVER)
-        self._whole = np.maximum(np.floor(self._rates * scenario.settings.round_seconds), 1.0)
+        self._whole = np.maximum(np.floor(self._rates * scenario.round_seconds), 1.0)
         self._nobody = np.zeros(0, dtype=np.int64)
         self._rounds: list[tuple[float, float]] = []
         self._accounts = _Accounts(self._seats)
@@ -85,7 +85,7 @@ class _SimulationRun:
             self._active = np.concatenate([self._active, np.arange(self._arrived, here)])
             self._arrived, self._changed = here, True
         self._changed, changed = False, self._changed
-        chosen = self._dispatcher.dispatch(ClusterState(self._now, self._active, self._left, changed))
+        chosen = self._dispatcher.dispatch(self._now, self._active, self._left, changed=changed)
         if len(chosen.first):
             self._play(chosen)
             return
@@ -112,18 +112,18 @@ class _SimulationRun:
     def _play(self, chosen: RoundCandidates) -> None:
         """One round: each job does whole steps within its length; it lasts until the last of them is done."""
         job, type_, mate = chosen.first, chosen.type, chosen.second
-        settings = self._scenario.settings
-        paired = self._nobody if self._scenario.sharing is None else np.flatnonzero(mate != NO_JOB)
+        scenario = self._scenario
+        paired = self._nobody if scenario.sharing is None else np.flatnonzero(mate != NO_JOB)
         if paired.size:
             seat = np.concatenate([np.arange(len(job)), paired])
             job, type_, mate = np.concatenate([job, mate[paired]]), type_[seat], np.concatenate([mate, job[paired]])
         seats = self._seats.of(len(self._rounds), type_, mate)
         left = self._left.take(job)
-        if paired.size or settings.checkpoint_seconds:
+        if paired.size or scenario.checkpoint_seconds:
             rate = self._rate(chosen, paired)
-            lost = self._seats.moved(self._seat[job], seats) * settings.checkpoint_seconds
+            lost = self._seats.moved(self._seat[job], seats) * scenario.checkpoint_seconds
             self._seat[job] = seats
-            steps = np.minimum(np.maximum(np.floor(rate * (settings.round_seconds - lost)), 1.0), left)
+            steps = np.minimum(np.maximum(np.floor(rate * (scenario.round_seconds - lost)), 1.0), left)
             seconds = lost + steps / rate
         else:
             at = job * self._types + type_

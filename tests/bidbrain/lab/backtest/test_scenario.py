@@ -59,7 +59,9 @@ def test_a_short_trace_is_cut_in_proportion_and_each_part_repeated_in_its_own_sp
     there = [market_then.capacity(A, known[1].start + tick * GAP * SECOND) for tick in range(6)]
     assert there == [4, 0, 4, 0, 4, 0]
     # None of the four training ticks shows an eviction.
-    assert regime.learned(*known).evidence[0].exposure.evictions == 0
+    hazard = regime.learned([A], *known)[A]
+    assert hazard is not None
+    assert hazard.observed.evictions == 0
 
 
 def test_capacity_may_be_below_what_the_job_wants() -> None:
@@ -82,7 +84,8 @@ def test_a_trace_of_one_tick_is_refused() -> None:
 def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future: list[bool]) -> None:
     known = spans(10, 8)
     one, other = (
-        ByAvailability({A: trace([int(up) for up in past + later])}).learned(*known) for later in (future, future[::-1])
+        ByAvailability({A: trace([int(up) for up in past + later])}).learned([A, B], *known)
+        for later in (future, future[::-1])
     )
     assert one == other
 
@@ -90,23 +93,25 @@ def test_the_evidence_does_not_depend_on_the_test_span(past: list[bool], future:
 def test_the_evidence_is_the_life_of_machines_bought_at_any_tick() -> None:
     """Up for 50 minutes, down for 10, repeatedly: bought at any of five ticks, evicted after 5 to 1 ticks."""
     known = spans(100, 10)
-    learned = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learned(*known)
-    exposure = learned.evidence[0].exposure
-    assert exposure.evictions == pytest.approx(100, abs=1)
-    assert exposure.hours / exposure.evictions == pytest.approx(3 * GAP / 3600)
-    hazard = learned.hazard(A)
+    windows = market("a.large", os="windows")
+    learned = ByAvailability({A: trace([1, 1, 1, 1, 1, 0] * 120)}).learned([A, B, windows], *known)
+    hazard = learned[A]
     assert hazard is not None
+    assert hazard.observed.evictions == pytest.approx(100, abs=1)
+    assert hazard.observed.hours / hazard.observed.evictions == pytest.approx(3 * GAP / 3600)
     assert hazard.rate[0] == pytest.approx(2.0, rel=0.02)
     # Observations in one market are weaker evidence for another of its family.
-    assert learned.hazard(B) is not None
-    assert learned.hazard(market("a.large", os="windows")) is not None
+    assert learned[B] is not None
+    assert learned[windows] is not None
 
 
 def test_machines_evicted_together_count_once() -> None:
     known = spans(100, 10)
-    one, sixteen = (ByAvailability({A: trace([n, n, n, 0] * 200)}).learned(*known).evidence[0] for n in (1, 16))
-    assert one.exposure.evictions == pytest.approx(sixteen.exposure.evictions)
-    assert one.exposure.hours == pytest.approx(sixteen.exposure.hours)
+    one, sixteen = (ByAvailability({A: trace([n, n, n, 0] * 200)}).learned([A], *known)[A] for n in (1, 16))
+    assert one is not None
+    assert sixteen is not None
+    assert one.observed.evictions == pytest.approx(sixteen.observed.evictions)
+    assert one.observed.hours == pytest.approx(sixteen.observed.hours)
 
 
 @given(st.floats(0.01, 5), st.floats(0, 20))
@@ -136,12 +141,14 @@ def test_a_draw_depends_only_on_market_and_moment() -> None:
 
 def test_the_hazard_is_estimated_from_machines_running_throughout_training() -> None:
     rates = {A: Mortality(0.5), B: Mortality(0.02)}
-    learned = ByHazard(rates, seed=1).learned(*spans(8000, 10))
+    learned = ByHazard(rates, seed=1).learned(rates, *spans(8000, 10))
+    hours = 0.0
     for where, mortality in rates.items():
-        hazard = learned.hazard(where)
+        hazard = learned[where]
         assert hazard is not None
         assert hazard.rate[0] == pytest.approx(mortality.per_hour, rel=0.35)
-    assert sum(one.exposure.hours for one in learned.evidence) == pytest.approx(16_000)
+        hours += hazard.observed.hours
+    assert hours == pytest.approx(16_000)
 
 
 def test_low_bids_are_still_evicted_by_price() -> None:

@@ -19,7 +19,6 @@ from bidbrain.lab.gavel.workload import (
     ClusterWorkload,
     JobKind,
     Sharing,
-    SimulationSettings,
     Throughputs,
 )
 
@@ -46,11 +45,16 @@ def workload(
 
 
 def scenario(
-    work: ClusterWorkload, workers: Sequence[float], settings: SimulationSettings | None = None
+    work: ClusterWorkload, workers: Sequence[float], *, allocation_seconds: float = 1920, checkpoint_seconds: float = 0
 ) -> ClusterSimulation:
     """All jobs are measured."""
-    cluster = Cluster(work.throughputs.types, np.array(workers, dtype=float))
-    return ClusterSimulation(work, cluster, range(len(work.names)), settings or SimulationSettings())
+    return ClusterSimulation(
+        work,
+        Cluster(work.throughputs.types, np.array(workers, dtype=float)),
+        range(len(work.names)),
+        allocation_seconds=allocation_seconds,
+        checkpoint_seconds=checkpoint_seconds,
+    )
 
 
 def random_scenario(seed: int, *, sharing: bool) -> ClusterSimulation:
@@ -81,11 +85,9 @@ def random_scenario(seed: int, *, sharing: bool) -> ClusterSimulation:
         rng.choice([1.5, 4.0, np.inf], jobs),
     )
     first, last = sorted(rng.choice(jobs + 1, 2, replace=False).tolist())
-    settings = SimulationSettings(
-        float(rng.choice([60, 360])), float(rng.choice([0, 360, 1920])), float(rng.choice([0, 5]))
-    )
+    seconds = float(rng.choice([60, 360])), float(rng.choice([0, 360, 1920])), float(rng.choice([0, 5]))
     cluster = Cluster(work.throughputs.types, workers, rng.uniform(0.1, 3.0, types))
-    return ClusterSimulation(work, cluster, range(first, last), settings, Sharing(1.0, 2) if sharing else None)
+    return ClusterSimulation(work, cluster, range(first, last), *seconds, Sharing(1.0, 2) if sharing else None)
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ class _Slow:
                 self._round(chosen)
                 continue
             arrivals = [a for a in self.asked.workload.arrival.tolist() if a > self.now]
-            times = self.asked.settings
+            times = self.asked
             again = [self.now + max(times.allocation_seconds, times.round_seconds)] if self.rules.periodic else []
             self.now = min([*arrivals[:1], *again])
         return self.found
@@ -173,7 +175,7 @@ class _Slow:
         self.stale |= self.rules.periodic
         if not self.there:
             return []
-        if self.stale and self.now - self.waits_from >= self.asked.settings.allocation_seconds:
+        if self.stale and self.now - self.waits_from >= self.asked.allocation_seconds:
             self._allocate()
         chosen = self._greedy()
         if self.stale and not chosen:
@@ -183,7 +185,7 @@ class _Slow:
 
     def _allocate(self) -> None:
         elapsed = self.now - self.since if self.share else 0.0
-        half = self.asked.settings.round_seconds / 2
+        half = self.asked.round_seconds / 2
         for (row, j), share in self.share.items():
             if len(row) == 1:
                 self.owed[row[0], j] += share * elapsed - (self.time[row, j] - self.start[row, j])
@@ -263,10 +265,10 @@ class _Slow:
 
     def _round(self, chosen: list[tuple[Row, int]]) -> None:
         moved = self._seated(chosen)
-        length = self.asked.settings.round_seconds
+        length = self.asked.round_seconds
         ends = []
         for row, j in chosen:
-            lost = self.asked.settings.checkpoint_seconds
+            lost = self.asked.checkpoint_seconds
             times = []
             for m, rate in zip(row, self._rates(row, j), strict=True):
                 loading = lost if m in moved else 0.0

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from bidbrain.lab.gavel.policies import interior, policy_named
-from bidbrain.lab.gavel.policies.interior import EXACT, CenterProgram, center, with_free_workers
-from bidbrain.lab.gavel.policies.lift import Levels
+from bidbrain.lab.gavel.policies.interior import EXACT, Levels, center, with_free_workers
 from bidbrain.lab.gavel.problem import AllocationProblem
 from bidbrain.lp import Solver, SolverFailed
 from tests.bidbrain.lab.gavel.problems import problem
 
 
-def random_program(seed: int) -> CenterProgram | None:
+def random_program(seed: int) -> Levels | None:
     """Up to 60 jobs on one to four types; speeds and needs over many decades, some jobs alike or without need."""
     rng = np.random.default_rng(seed)
     jobs, types, decades = int(rng.integers(1, 60)), int(rng.integers(1, 5)), float(rng.choice([0.3, 2, 6, 12]))
@@ -29,7 +28,7 @@ def random_program(seed: int) -> CenterProgram | None:
     best = speed.max(axis=1)
     need = 10 ** rng.uniform(-min(decades, 9), 0, jobs) * (best > 0) * (rng.random(jobs) >= 0.1)
     progress = speed / np.where(best > 0, best, 1.0)[:, None]
-    return CenterProgram(progress, progress > 0, need, held, workers) if need.any() else None
+    return Levels(progress, need, held, np.ones(jobs), workers) if need.any() else None
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -39,23 +38,22 @@ def test_the_level_is_the_optimum_and_the_shares_are_valid(block: int) -> None:
         if program is None:
             continue
         found = center(program, EXACT)
-        whole = Levels(program.progress, program.need, program.held, np.ones(len(program.need)), program.workers)
-        best = Solver(whole.program()).optimum().value
+        best = Solver(program.program()).optimum().value
         needs = program.need > 0
         reached = (program.progress * found.shares).sum(axis=1)[needs] / program.need[needs]
         assert reached.min() == pytest.approx(best, rel=1e-7), seed
         assert found.shares.min() >= 0
         assert found.shares.sum(axis=1).max() <= 1 + 1e-9
-        assert (program.held @ found.shares <= program.workers + 1e-9).all()
+        assert (program.held() @ found.shares <= program.workers + 1e-9).all()
         assert (found.prices * program.need).sum() == pytest.approx(1.0, rel=1e-6)
 
 
 def test_alike_jobs_get_the_same_and_the_rest_is_spread() -> None:
     """One job limits the level; the other two can use the rest, and get equal parts of it."""
-    program = CenterProgram(
+    program = Levels(
         np.array([[0.0, 1.0], [1.0, 0.1], [1.0, 0.1]]),
-        np.array([[False, True], [True, True], [True, True]]),
         np.array([1.0, 0.2, 0.2]),
+        np.ones(3),
         np.ones(3),
         np.array([1.0, 1.0]),
     )
@@ -89,7 +87,7 @@ def test_a_gap_that_does_not_close_is_left_to_the_solver(monkeypatch: pytest.Mon
     monkeypatch.setattr(interior, "_MAX_STEPS", 1)
     ones = np.ones((2, 1))
     with pytest.raises(SolverFailed, match="not reached within 1e-07"):
-        center(CenterProgram(ones, ones > 0, np.array([1.0, 0.5]), np.ones(2), np.ones(1)), EXACT)
+        center(Levels(ones, np.array([1.0, 0.5]), np.ones(2), np.ones(2), np.ones(1)), EXACT)
     for centered in (False, True):
         allocation = policy_named("max-min-fairness")(replace(asked, centered=centered))
         assert allocation.objective == pytest.approx(expected, rel=1e-6)

@@ -53,7 +53,7 @@ def test_prices_are_per_accelerator_and_hold_until_the_next_change() -> None:
     assert board.hours.tolist() == [0, 2]
     assert board.usd.tolist() == [[1, 2]]
     assert board.paid(np.array([0]), np.array([1.0]), np.array([5.0])).tolist() == [7]
-    assert board.price(np.array([0, 0]), np.array([1.999, 2.0])).tolist() == [1, 2]
+    assert board.usd[0, board.moment(np.array([1.999, 2.0]))].tolist() == [1, 2]
 
 
 def test_a_market_that_ends_early_does_not_shorten_the_span_of_the_others() -> None:
@@ -114,7 +114,7 @@ def walk(on: PriceBoard, start: int, work: float, rates: list[float], movement: 
     usable = [i for i, rate in enumerate(rates) if rate > 0]
     for second in range(start, round(on.span * 3600)):
         now = np.array([second / 3600 + 1e-9])
-        price = {i: float(on.price(np.array([i]), now)[0]) for i in usable}
+        price = {i: float(on.usd[i, on.moment(now)[0]]) for i in usable}
         if at < 0 or (moves and second in changes):
             costs = {}
             for i in usable:

@@ -71,7 +71,7 @@ def test_a_start_from_other_prices_ends_at_the_same_optimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked, nothing = groups(rng), np.zeros(COUNT)
     wanted = LevelObjective(nothing, rng.uniform(0.1, 1, COUNT), nothing, 1.0)
-    start = PriceStart(rng.uniform(0, 3, len(asked.workers)), float(rng.uniform(0, 2)), close=bool(seed % 2))
+    start = PriceStart(rng.uniform(0, 3, len(asked.workers)), float(rng.uniform(0, 2)))
     assert sift(asked, wanted, start).z == pytest.approx(sift(asked, wanted).z, rel=1e-9)
 
 

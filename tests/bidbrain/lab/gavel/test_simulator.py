@@ -14,10 +14,10 @@ from bidbrain.lab.gavel.policies import policy_named
 from bidbrain.lab.gavel.policies.base import Policy, Warm
 from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.lab.gavel.rounds import RoundCandidates
-from bidbrain.lab.gavel.simulator.dispatch import ByShares, ClusterState, DispatchRules, InOrder
+from bidbrain.lab.gavel.simulator.dispatch import ByShares, DispatchRules, InOrder
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.lab.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
-from bidbrain.lab.gavel.workload import BadWorkload, ClusterSimulation, Sharing, SimulationSettings
+from bidbrain.lab.gavel.workload import BadWorkload, ClusterSimulation, Sharing
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from tests.bidbrain.lab.gavel.clusters import (
     Fixed,
@@ -60,13 +60,11 @@ def test_two_jobs_on_one_worker_take_turns() -> None:
 
 def test_moving_costs_the_time_of_a_checkpoint() -> None:
     """The same two jobs, 10 seconds at each return: 350 steps in those rounds, and the last ones in one more round."""
-    asked = scenario(workload([[1.0], [1.0]], [720, 720]), [1], SimulationSettings(checkpoint_seconds=10))
+    asked = scenario(workload([[1.0], [1.0]], [720, 720]), [1], checkpoint_seconds=10)
     outcome = play(asked)
     # Rounds: 0, 1, 0 after a move, 1 after a move, then the last 10 steps of each, the second's after 10 seconds more.
     assert sorted(outcome.finish.tolist()) == [4 * ROUND + 20, 4 * ROUND + 40]
-    assert play(scenario(workload([[1.0]], [720]), [1], SimulationSettings(checkpoint_seconds=10))).finish.tolist() == [
-        720
-    ]
+    assert play(scenario(workload([[1.0]], [720]), [1], checkpoint_seconds=10)).finish.tolist() == [720]
 
 
 def test_a_new_job_waits_for_the_next_allocation_but_not_on_an_idle_cluster() -> None:
@@ -79,7 +77,7 @@ def test_a_new_job_waits_for_the_next_allocation_but_not_on_an_idle_cluster() ->
     # On an idle cluster a job does not wait.
     idle = scenario(workload([[1.0]] * 3, [720, 360, 360], arrival=[0, 100, 1200]), [3])
     assert play(idle).finish.tolist() == [720, 720, 1560]
-    eager = replace(asked, settings=SimulationSettings(allocation_seconds=0))
+    eager = replace(asked, allocation_seconds=0)
     assert play(eager).finish.tolist() == [3600, 720, 9360]
 
 
@@ -95,14 +93,14 @@ def test_a_job_of_many_workers_does_not_starve_when_allocations_are_short() -> N
 def test_a_queue_starts_in_order_and_runs_to_the_end() -> None:
     """The job of two workers waits for both, and the third behind it although it would fit."""
     rates, steps = [[1.0, 2.0], [1.0, 2.0], [1.0, 1.0]], [7200, 7200, 360]
-    asked = scenario(workload(rates, steps, scale=[1, 2, 1]), [1, 2], SimulationSettings(allocation_seconds=0))
+    asked = scenario(workload(rates, steps, scale=[1, 2, 1]), [1, 2], allocation_seconds=0)
     outcome = simulate(asked, InOrder(asked))
     assert outcome.finish.tolist() == [3600, 7200, 3960]
     assert outcome.moves.tolist() == [0, 0, 0]
 
 
 def test_in_a_queue_that_moves_jobs_take_faster_types_that_become_free() -> None:
-    asked = scenario(workload([[1.0, 2.0], [1.0, 2.0]], [720, 3600]), [1, 1], SimulationSettings(allocation_seconds=0))
+    asked = scenario(workload([[1.0, 2.0], [1.0, 2.0]], [720, 3600]), [1, 1], allocation_seconds=0)
     stays, moves = (simulate(asked, InOrder(asked, moves=moves)) for moves in (False, True))
     assert stays.finish.tolist() == [360, 3600]
     # 360 s on the slow type, then the remaining 3,240 steps on the fast one.
@@ -160,7 +158,7 @@ def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -
     work = workload([[1.0, 3.0]] * 12, rng.integers(4_000, 40_000, 12).tolist(), arrival=[1800 * m for m in range(12)])
     work = replace(work, slo_factor=rng.choice([1.3, 2.0, 10.0], 12))
     cluster = Cluster(("a", "b"), np.array([12.0, 12.0]), np.array([0.1, 1.0]))
-    asked = ClusterSimulation(work, cluster, range(12), SimulationSettings(allocation_seconds=0))
+    asked = ClusterSimulation(work, cluster, range(12), allocation_seconds=0)
     found = {
         name: summarize(simulate(asked, ByShares(asked, policy_named(name), rules)))
         for name, rules in (
@@ -222,15 +220,15 @@ class Watched:
     def allocations(self) -> int:
         return self.inner.allocations
 
-    def dispatch(self, state: ClusterState) -> RoundCandidates:
-        chosen = self.inner.dispatch(state)
+    def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
+        chosen = self.inner.dispatch(now, active, steps_left, changed=changed)
         held = np.bincount(chosen.type, chosen.scale, len(self.asked.cluster.types))
         assert (held <= self.asked.cluster.workers).all()
         jobs = [m for m in [*chosen.first.tolist(), *chosen.second.tolist()] if m >= 0]
         assert len(jobs) == len(set(jobs))
-        assert set(jobs) <= set(state.active.tolist())
-        assert (self.asked.workload.arrival[jobs] <= state.now).all()
-        assert (state.steps_left[jobs] > 0).all()
+        assert set(jobs) <= set(active.tolist())
+        assert (self.asked.workload.arrival[jobs] <= now).all()
+        assert (steps_left[jobs] > 0).all()
         return chosen
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:

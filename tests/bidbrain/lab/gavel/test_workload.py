@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bidbrain.lab.gavel.workload import Arrivals, BadWorkload, JobKind, Throughputs, generate
+from bidbrain.lab.gavel.workload import BadWorkload, JobKind, Throughputs, generate
 
 
 def table() -> Throughputs:
@@ -16,7 +16,7 @@ def table() -> Throughputs:
 
 
 def test_durations_are_ten_to_the_x_minutes_on_the_reference_type() -> None:
-    work = generate(table(), Arrivals(900), 40_000, seed=3)
+    work = generate(table(), 900, 40_000, seed=3)
     assert work.throughputs.reference == 1
     seconds = work.steps / work.rates[:, 1]
     x = np.log10(seconds / 60)
@@ -31,31 +31,31 @@ def test_durations_are_ten_to_the_x_minutes_on_the_reference_type() -> None:
 
 
 def test_arrivals_are_poisson_and_start_at_zero() -> None:
-    gaps = np.diff(generate(table(), Arrivals(900), 40_000, seed=1).arrival)
+    gaps = np.diff(generate(table(), 900, 40_000, seed=1).arrival)
     assert gaps.mean() == pytest.approx(900, rel=0.02)
     assert gaps.std() == pytest.approx(900, rel=0.02)
-    assert generate(table(), Arrivals(900), 10, seed=1).arrival[0] == 0
-    assert not generate(table(), Arrivals(0), 10, seed=1).arrival.any()
+    assert generate(table(), 900, 10, seed=1).arrival[0] == 0
+    assert not generate(table(), 0, 10, seed=1).arrival.any()
 
 
 def test_kinds_are_uniform_among_those_of_a_scale() -> None:
-    work = generate(table(), Arrivals(900, multiple=True), 40_000, seed=1)
+    work = generate(table(), 900, 40_000, seed=1, multiple=True)
     share = np.bincount(work.kind, minlength=6) / 40_000
     assert share == pytest.approx([0.35, 0.35, 0.1, 0.15, 0.05, 0], abs=0.01)
-    single = generate(table(), Arrivals(900), 1000, seed=1)
+    single = generate(table(), 900, 1000, seed=1)
     assert set(single.scale.tolist()) == {1}
 
 
 def test_workloads_of_one_seed_are_prefixes_of_each_other() -> None:
-    long, short = (generate(table(), Arrivals(60, multiple=True), count, seed=5) for count in (500, 20))
+    long, short = (generate(table(), 60, count, seed=5, multiple=True) for count in (500, 20))
     for column in ("kind", "steps", "arrival"):
         assert np.array_equal(getattr(long, column)[:20], getattr(short, column))
-    other = generate(table(), Arrivals(60, multiple=True), 20, seed=6)
+    other = generate(table(), 60, 20, seed=6, multiple=True)
     assert not np.array_equal(other.steps, short.steps)
 
 
 def test_deadlines_count_from_the_time_on_the_fastest_type() -> None:
-    work = generate(table(), Arrivals(60), 300, seed=5)
+    work = generate(table(), 60, 300, seed=5)
     assert work.alone_seconds() == pytest.approx(work.steps / np.array([4.0, 5.0])[work.kind])
 
 
@@ -64,5 +64,5 @@ def test_unmeasured_types_and_scales_are_refused() -> None:
         table().on(["fast", "a100"])
     small = Throughputs(("v",), (JobKind("x", 1),), np.ones((1, 1)), np.zeros((1, 1, 1, 2)))
     with pytest.raises(BadWorkload, match="no kind of job was measured on 2 workers"):
-        generate(small, Arrivals(1, multiple=True), 100, seed=0)
+        generate(small, 1, 100, seed=0, multiple=True)
     assert table().on(["fast"]).alone[:, 0].tolist() == [4, 5, 7, 13, 25, 0]

@@ -50,7 +50,7 @@ def test_a_start_takes_its_delay_and_a_move_its_price() -> None:
     up[0, 3] = False
     one = window(up, work=1, slack=2)
     policy = Written(("spot", 0), None, None, ("spot", 2), None, ("probe", 1))
-    outcome = play(one, policy)
+    outcome = play(one, policy, "scripted")
     assert [machine and machine.zone for machine, _ in policy.seen[:5]] == [0, 0, 0, 2, 2]
     # Each step takes 10 minutes, and each start 12.
     done = [one.job.work - left for _, left in policy.seen[:6]]
@@ -66,7 +66,7 @@ def test_a_job_of_four_machines_pays_for_those_that_a_zone_grants() -> None:
     granted = np.full((1, 30), 4)
     granted[0, 2:] = 3
     alone = window(granted, work=1, slack=2)
-    outcome = play(replace(alone, job=replace(alone.job, machines=4)), Written(("spot", 0)))
+    outcome = play(replace(alone, job=replace(alone.job, machines=4)), Written(("spot", 0)), "scripted")
     steps = [step for step, held in enumerate(outcome.course) if held]
     spent = sum((4 if step < 2 else 3) * alone.record.spot[0, step] / 6 for step in steps)
     assert outcome.bill.machines == pytest.approx(spent)
@@ -76,7 +76,7 @@ def test_a_refusal_is_free_and_spot_that_goes_is_lost() -> None:
     up = np.zeros((2, 30), dtype=np.bool_)
     up[0, :2] = True
     policy = Written(("spot", 1), ("spot", 0), None)
-    outcome = play(window(up, work=1, slack=2), policy)
+    outcome = play(window(up, work=1, slack=2), policy, "scripted")
     assert [machine for machine, _ in policy.seen[:3]] == [None, Whereabouts(0, spot=True), None]
     assert outcome.missed
 
@@ -85,11 +85,11 @@ def test_a_refusal_is_free_and_spot_that_goes_is_lost() -> None:
 @pytest.mark.parametrize("published", [False, True])
 def test_no_policy_misses_or_beats_the_optimum(seed: int, *, published: bool) -> None:
     one = window(flapping(seed, 3, 90), work=6, slack=(1.1, 1.3, 1.6, 2)[seed], seed=seed, published=published)
-    best = played(one, "optimal")[0].outcome
+    best = played(one, "optimal")[0]
     for name in NAMES:
         for result in played(one, name):
-            bill = result.outcome.bill
-            assert not result.outcome.missed
+            bill = result.bill
+            assert not result.missed
             if name != "up-one-zone":
                 assert bill.total >= best.bill.total - 1e-9, name
 
@@ -100,9 +100,9 @@ def test_the_optimum_is_exact(seed: int, *, published: bool) -> None:
     """Against a search of all schedules of a small window."""
     one = window(flapping(seed, 2, 5, up_for=3, down_for=2), work=0.5, slack=1.0, seed=seed, published=published)
     options = [None, *(Whereabouts(zone, spot=spot) for zone in (0, 1) for spot in (True, False))]
-    outcomes = [play(one, BestSchedule(plan)) for plan in product(options, repeat=one.record.steps)]
+    outcomes = [play(one, BestSchedule(plan), "scripted") for plan in product(options, repeat=one.record.steps)]
     least = min(outcome.bill.total for outcome in outcomes if not outcome.missed)
-    assert played(one, "optimal")[0].outcome.bill.total == pytest.approx(least)
+    assert played(one, "optimal")[0].bill.total == pytest.approx(least)
 
 
 def test_a_last_step_that_is_free_makes_the_optimum_no_dearer() -> None:
@@ -111,5 +111,5 @@ def test_a_last_step_that_is_free_makes_the_optimum_no_dearer() -> None:
         played(window(flapping(8, 3, 90), work=6, slack=1.1, seed=8, published=published, gb=100), "optimal")
         for published in (False, True)
     ]
-    billed, free = (results[0].outcome.bill.total for results in costs)
+    billed, free = (results[0].bill.total for results in costs)
     assert free <= billed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bidbrain.arrays import Bools
-from bidbrain.lab.regions.replay import Moving, RegionJob, Rules, Window, ZonesRecord
+from bidbrain.lab.regions.replay import RegionJob, Rules, Window, ZonesRecord
 from pricing_data.units import HOUR, MINUTE
 
 ZONES = ("us-east-1a", "us-east-1b", "us-west-2a", "eu-west-1a")
@@ -37,5 +37,5 @@ def record(up: Bools, seed: int = 0, on_demand: float = 3.0) -> ZonesRecord:
 def window(up: Bools, work: float, slack: float, seed: int = 0, *, published: bool = False, gb: float = 20) -> Window:
     """A job of some hours of work at the start of such a record; it fits with one start."""
     job = RegionJob(round(work * HOUR), round(work * slack * HOUR) + 20 * MINUTE, 12 * MINUTE, gb)
-    rules = Rules(published=published, moving=Moving(0.02, {frozenset(("us-east-1", "us-west-2")): 0.01}))
+    rules = Rules(published, 0.02, {frozenset(("us-east-1", "us-west-2")): 0.01})
     return Window.of(record(up, seed), 0, job, rules)

@@ -107,9 +107,9 @@ def test_published_costs_are_reproduced(shared_data: Path) -> None:
     windows += [one for one in published_windows(shared_data) if one.trace == "h100"][4:6]
     for one in windows:
         for policy, published in (("up-switch", "up-switch"), ("optimal-published", "optimal")):
-            usd = played(one.window, policy)[0].outcome.bill.total
+            usd = played(one.window, policy)[0].bill.total
             assert usd == pytest.approx(one.usd[published, ""], rel=1e-4)
         for result in played(one.window, "up-one-zone"):
             expected = one.usd["up-one-zone", result.window.record.zones[0]]
-            assert result.outcome.bill.total == pytest.approx(expected, rel=1e-2)
-        assert played(one.window, "skynomad")[0].outcome.bill.total == pytest.approx(one.usd["skynomad", ""], rel=0.05)
+            assert result.bill.total == pytest.approx(expected, rel=1e-2)
+        assert played(one.window, "skynomad")[0].bill.total == pytest.approx(one.usd["skynomad", ""], rel=0.05)
