@@ -148,7 +148,7 @@ def many_zones(count: int, seed: int = 0) -> RegionsSituation:
     regions = tuple(f"region-{zone // 4}" for zone in range(count))
     known = Known.nothing(regions)
     for zone, up in enumerate(rng.random(count) < 0.5):
-        known = known.observed(zone, 1.0, up=bool(up))
+        known = known.observed([zone], 1.0, [bool(up)])
     return RegionsSituation(
         now=5.0,
         regions=regions,

@@ -189,7 +189,7 @@ def _compared_rows() -> list[Row]:
     return rows
 
 
-def quota_division(seed: int) -> tuple[list[MachineClaim], list[SharedQuota]]:
+def quota_division(seed: int) -> tuple[tuple[MachineClaim, ...], tuple[SharedQuota, ...]]:
     """Six jobs on 16 kinds in two regions, whose vCPUs count against one of three quotas."""
     rng, kinds = np.random.default_rng(seed), np.arange(16)
     vcpus, family = rng.choice([4.0, 8.0, 16.0, 32.0, 64.0], len(kinds)), rng.integers(0, 3, len(kinds))
@@ -200,7 +200,8 @@ def quota_division(seed: int) -> tuple[list[MachineClaim], list[SharedQuota]]:
         least = int(rng.integers(1, 3))
         claims.append(MachineClaim(tuple((value / value.max()).tolist()), least, int(rng.integers(3, 14)), regions))
     amounts = rng.choice([64.0, 96.0, 128.0, 256.0], 3).tolist()
-    return claims, [SharedQuota(tuple((vcpus * (family == q)).tolist()), most) for q, most in enumerate(amounts)]
+    quotas = (SharedQuota(tuple((vcpus * (family == q)).tolist()), most) for q, most in enumerate(amounts))
+    return tuple(claims), tuple(quotas)
 
 
 def _division_rows() -> list[Row]:

@@ -160,7 +160,7 @@ class Decider:
         """How a gang that may move between regions rates each market, the best first; empty for other jobs."""
         if self.roaming is None or self.deadline is None:
             return ()
-        return tuple(self.roaming.outlooks(situation, self._gang(self.deadline)))
+        return tuple(self.roaming.strategy.outlooks(self.roaming.seen(situation, self._gang(self.deadline))))
 
     def later(self, span: int) -> "Decider":
         """The decider of the same job, if it begins later, or earlier."""

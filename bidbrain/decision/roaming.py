@@ -21,7 +21,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
-from bidbrain.strategies.regions import PLAN_HOURS, START, RegionsSituation, RegionsStrategy, Running, ZoneOutlook
+from bidbrain.strategies.regions import PLAN_HOURS, START, RegionsSituation, RegionsStrategy, Running
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -125,10 +125,6 @@ class Roaming:
         return Decision(
             (*lost, rent, *(Return(allocation, leaves, replaced=True) for allocation in held)), soon, reason
         )
-
-    def outlooks(self, situation: Situation, gang: GangNow) -> list[ZoneOutlook]:
-        """The outlook of each market, with its number in the offers; the best first."""
-        return self.strategy.outlooks(self.seen(situation, gang))
 
     def last_resort(self, situation: Situation, gang: GangNow) -> Rent:
         """The on-demand machines that finish the job for the least, with the move to them."""
@@ -266,6 +262,6 @@ def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -
         if zone is None:
             continue
         if ups and (look.at != at or zone in ups):
-            known, ups = known.observed_together([*ups], at / HOUR, [*ups.values()]), {}
+            known, ups = known.observed([*ups], at / HOUR, [*ups.values()]), {}
         at, ups[zone] = look.at, look.up
-    return known.observed_together([*ups], at / HOUR, [*ups.values()]) if ups else known
+    return known.observed([*ups], at / HOUR, [*ups.values()]) if ups else known

@@ -120,13 +120,9 @@ class MachineClaim:
     needs: tuple[tuple[tuple[float, ...], float], ...] = ()
 
 
-def fairest(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> Ints | None:
-    """The machines of each kind (columns) for each job (rows); None if the quotas do not hold all at the same time."""
-    return _fairest(tuple(claims), tuple(quotas))
-
-
 @lru_cache(_KEPT)
-def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> Ints | None:
+def fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> Ints | None:
+    """The machines of each kind (columns) for each job (rows); None if the quotas do not hold all at the same time."""
     division = _Division.of(claims, quotas)
     # The most that each job could hold if it had the quotas for itself.
     alone: dict[MachineClaim, float] = {}
@@ -164,13 +160,9 @@ def _fairest(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) 
     return machines
 
 
-def possible(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> bool:
-    """Whether the quotas hold the machines of all jobs at the same time."""
-    return _possible(tuple(claims), tuple(quotas))
-
-
 @lru_cache(_KEPT)
-def _possible(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> bool:
+def possible(claims: tuple[MachineClaim, ...], quotas: tuple[SharedQuota, ...]) -> bool:
+    """Whether the quotas hold the machines of all jobs at the same time."""
     return _Division.of(claims, quotas).program.best({}) is not None
 
 

@@ -177,7 +177,7 @@ class Proteus:
                 renewed = self._held(holding, situation, 1.0)
                 rest = _total([term for number, term in terms.items() if number != holding.allocation])
                 # Another hour must beat returning the allocation, and replacing it with the best purchase.
-                keep = self._cost_per_work(_with(rest, renewed), changes=False)
+                keep = self._cost_per_work(_total([rest, renewed]), changes=False)
                 keeps = keep <= self._cost_per_work(rest, changes=True)
                 if keeps:
                     swap, _ = self._best(rest, candidates(situation.most_nu - (occupied - holding.nu)))
@@ -211,7 +211,7 @@ class Proteus:
             row, column = at
             offer, machines = self.offers[row], int(grid.machines[row])
             bought.append(Rent(offer, machines, prices[row] + self.deltas[column]))
-            total = _with(total, grid.at(row, column))
+            total = _total([total, grid.at(row, column)])
             current = self._cost_per_work(total, changes=True)
             room -= machines * offer.nu
 
@@ -279,10 +279,4 @@ def _total(terms: list[AllocationTerms]) -> AllocationTerms:
         prod(term.survival for term in terms),
         sum(term.useful for term in terms),
         sum(term.nu for term in terms),
-    )
-
-
-def _with(total: AllocationTerms, more: AllocationTerms) -> AllocationTerms:
-    return AllocationTerms(
-        total.cost + more.cost, total.survival * more.survival, total.useful + more.useful, total.nu + more.nu
     )

@@ -21,7 +21,6 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.strategies.regions_knowledge import HAZARDS, Known
 from bidbrain.strategies.regions_plan import MAX_STEPS, PlanTerms, RegionsPlan
-from pricing_data.series import Ints
 from pricing_data.units import usd_text
 
 STAY: Final = "stay"
@@ -120,7 +119,7 @@ class RegionsStrategy:
     def __init__(self, plan_hours: float = PLAN_HOURS, *, heeds_changes: bool = True, steps: int = MAX_STEPS) -> None:
         self._plan_hours, self._heeds_changes, self._steps = plan_hours, heeds_changes, steps
         self._key: tuple[int, int, int | None] | None = None
-        self._planned_by: PlannedPlaces | None = None
+        self._plan: RegionsPlan | None = None
 
     def afresh(self) -> "RegionsStrategy":
         """This strategy for another job."""
@@ -142,47 +141,36 @@ class RegionsStrategy:
 
     def outlooks(self, at: RegionsSituation) -> list[ZoneOutlook]:
         """All zones, by what the job would cost there on spot, the cheapest first."""
-        by, hours = self._planned(at), (at.work + at.delay) * _GRID
+        plan, hours = self._planned(at), (at.work + at.delay) * _GRID
         survives = at.known.survivals(at.now, np.tile(hours, (len(at.regions), 1)))
         lasts = ((survives[:, 1:] + survives[:, :-1]) / 2 * np.diff(hours)).sum(axis=1)
-        figures = (at.known.chances(at.now), lasts, _spot_usd(at, by), _on_demand_usd(at, by))
+        figures = (at.known.chances(at.now), lasts, _spot_usd(at, plan), _on_demand_usd(at, plan))
         outlooks = [ZoneOutlook(zone, *row) for zone, row in enumerate(np.stack(figures, axis=1).tolist())]
         return sorted(outlooks, key=lambda outlook: outlook.spot_usd)
 
-    def _planned(self, at: RegionsSituation) -> "PlannedPlaces":
+    def _planned(self, at: RegionsSituation) -> RegionsPlan:
         # Where all regions are in the plan, it serves wherever the checkpoint is.
         whole = not self._heeds_changes and len(set(at.regions)) <= MAX_PLACES
         home = None if whole else at.home
         key = (at.known.changes if self._heeds_changes else 0, int(at.now / self._plan_hours), home)
-        if self._planned_by is None or key != self._key:
-            terms, place = _terms(at)
-            self._key, self._planned_by = key, PlannedPlaces(RegionsPlan(terms, self._steps), place)
-        return self._planned_by
+        if self._plan is None or key != self._key:
+            self._key, self._plan = key, RegionsPlan(_terms(at), self._steps)
+        return self._plan
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlannedPlaces:
-    """A plan, and the number of each zone's place in it."""
-
-    plan: RegionsPlan
-    place: Ints
-
-    def home(self, at: RegionsSituation) -> int:
-        """The place of the checkpoint; without a checkpoint, any place."""
-        return int(self.place.max()) if at.home is None else int(self.place[at.home])
-
-
-def _options(at: RegionsSituation, by: PlannedPlaces) -> list[RegionsOption]:
+def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
     """The two cheapest starts of each kind, staying and waiting, as far as they are safe."""
     running, options = at.running, list[RegionsOption]()
-    spot, on_demand = _spot_usd(at, by), _on_demand_usd(at, by)
+    spot, on_demand = _spot_usd(at, plan), _on_demand_usd(at, plan)
     # Waiting can at best become a start, and a refused start is free: what may be up now is asked first.
     soonest, on_demand_price = float(spot.min()), float(at.on_demand.min())
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
         options.append(RegionsOption(STAY, running.zone, running.spot, float(usd)))
     if running is None and at.fits(1, steps=1):
-        idle = by.plan.idle(by.home(at), at.work, at.slack)
+        # Without a checkpoint, any place will do.
+        home = int(plan.place.max()) if at.home is None else int(plan.place[at.home])
+        idle = plan.idle(home, at.work, at.slack)
         options.append(RegionsOption(WAIT, None, False, max(idle, soonest)))
     # A spot machine that may go on is not left for a more expensive one: only its own price counts to its loss.
     if not options or running is None or (running.spot and at.spot[running.zone] > on_demand_price):
@@ -203,11 +191,11 @@ def _cheapest(usd: Floats, *, spot: bool) -> list[RegionsOption]:
     return [RegionsOption(START, zone, spot, float(usd[zone])) for zone in zones if usd[zone] < inf]
 
 
-def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
+def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     """Dollars to the end of the job if it runs on spot in each zone."""
     # Progress at which the machine may be lost, in a few dozen steps that grow.
     work = np.append((1.0 + at.work) ** _GRID[:-1] - 1.0, at.work)
-    places, row = np.arange(int(by.place.max()) + 1), by.place
+    places, row = np.arange(int(plan.place.max()) + 1), plan.place
     slack: Floats | float = at.left - at.work - at.delay
     delay, hours = np.full(len(at.regions), at.delay), np.tile(at.delay + work, (len(at.regions), 1))
     move, running = at.moves_usd.copy(), at.running
@@ -216,10 +204,10 @@ def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
         delay[zone], move[zone], hours[zone] = running.delay_left, 0.0, running.delay_left + work * longer
         # The zone in which the job runs has other slack, and therefore a row of its own.
         row = np.where(np.arange(row.size) == zone, places.size, row)
-        places = np.append(places, by.place[zone])
+        places = np.append(places, plan.place[zone])
         slack = np.full((places.size, work.size), slack)
         slack[-1] = np.maximum(at.slack - work * (longer - 1), 0.0)
-    lost = by.plan.lost(places[:, None], at.work - work, slack)[row]
+    lost = plan.lost(places[:, None], at.work - work, slack)[row]
     survives = at.known.survivals(at.now, hours)
     paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
     ends = (survives[:, :-1] - survives[:, 1:]) * (paid + (lost[:, 1:] + lost[:, :-1]) / 2)
@@ -228,21 +216,21 @@ def _spot_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
     return usd
 
 
-def _on_demand_usd(at: RegionsSituation, by: PlannedPlaces) -> Floats:
+def _on_demand_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     """Dollars to the end of the job if it runs on demand in each zone."""
     running, price = at.running, at.on_demand
-    later = by.plan.on_demand_on(by.place, at.work, at.left - at.work - at.delay)
+    later = plan.on_demand_on(plan.place, at.work, at.left - at.work - at.delay)
     begins = at.moves_usd + price * at.delay
     if running is not None and not running.spot:
         zone = running.zone
         begins[zone] = price[zone] * running.delay_left
-        later[zone] = by.plan.on_demand_on(int(by.place[zone]), at.work, at.slack)
-    usd: Floats = begins + later + (price - by.plan.on_demand) * min(at.work, 1.0)
+        later[zone] = plan.on_demand_on(int(plan.place[zone]), at.work, at.slack)
+    usd: Floats = begins + later + (price - plan.on_demand) * min(at.work, 1.0)
     return usd
 
 
-def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
-    """The terms of a plan, and the place of each zone: the cheapest regions, and where the checkpoint is.
+def _terms(at: RegionsSituation) -> PlanTerms:
+    """The terms of a plan: its places are the cheapest regions, and where the checkpoint is.
 
     Of a region's zones count those that cost at most what on-demand machines do, if there are any.
     """
@@ -261,7 +249,7 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
     place[kept] = np.arange(len(kept))
     back = np.bincount(region, returns * usable) + 1e-6
     first = [int(np.argmax(region == number)) for number in kept]
-    terms = PlanTerms(
+    return PlanTerms(
         usd[kept],
         up[kept],
         back[kept].astype(np.float64),
@@ -271,8 +259,8 @@ def _terms(at: RegionsSituation) -> tuple[PlanTerms, Ints]:
         at.work,
         max(at.slack, 0.0),
         at.delay,
+        place[region],
     )
-    return terms, place[region]
 
 
 def _reason(at: RegionsSituation, chosen: RegionsOption, other: RegionsOption | None, why: str) -> str:

@@ -90,12 +90,8 @@ class Known:
         region = np.array([numbers[name] for name in regions], dtype=np.int64)
         return cls(region, np.full(count, UNSEEN), none, none, np.zeros((2, count)), np.zeros((2, count)))
 
-    def observed(self, zone: int, now: float, *, up: bool) -> "Known":
-        """The knowledge with one more look at a zone: a try, or a step of a machine's life."""
-        return self.observed_together([zone], now, [up])
-
-    def observed_together(self, zones: Sequence[int], now: float, up: Sequence[bool]) -> "Known":
-        """The knowledge with one more look at some zones, each of them once.
+    def observed(self, zones: Sequence[int], now: float, up: Sequence[bool]) -> "Known":
+        """The knowledge with one more look at some zones, each of them once: a try, or a step of a machine's life.
 
         A change is taken to have happened halfway since the last look.
         """

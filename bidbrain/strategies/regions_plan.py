@@ -33,7 +33,8 @@ _OLD_UNTIL: Final = 12.0
 class PlanTerms:
     """The inputs of a plan. By place, which is a region: its spot price (`usd`), the chance that spot is `up` now,
     returns per hour, and how much more often it ends spells. `moves[j, k]` are dollars from place j to place k;
-    `on_demand` is the cheapest such price, and `work` and `slack` are the most that the plan covers."""
+    `on_demand` is the cheapest such price, and `work` and `slack` are the most that the plan covers. `place` has the
+    place of each zone."""
 
     usd: Floats
     up: Floats
@@ -44,13 +45,14 @@ class PlanTerms:
     work: float
     slack: float
     delay: float
+    place: Ints
 
 
 class RegionsPlan:
     """Expected dollars to the end of a job, for any work and slack up to those of its terms."""
 
     def __init__(self, terms: PlanTerms, most_steps: int = MAX_STEPS) -> None:
-        self.on_demand, work = terms.on_demand, terms.work
+        self.on_demand, self.place, work = terms.on_demand, terms.place, terms.work
         self._step = max(terms.delay, (work + terms.slack) / most_steps, 1e-3)
         # More slack than this is never scarce.
         self._most = ceil(min(terms.slack, max(0.75 * work, 6 * terms.delay, 4.0)) / self._step) + 1

@@ -317,7 +317,7 @@ def _turns_in(
             free.append(SharedQuota(tuple(group.per_machine.tolist()), group.most - used))
         claims = {m: claim(m, at) for m in waiting}
         if begun := _beginning(claims, free, overtakes=overtakes):
-            machines = fairest([claims[m] for m in begun], free)
+            machines = fairest(tuple(claims[m] for m in begun), tuple(free))
             assert machines is not None, "the quotas hold them"
             for m, held in zip(begun, machines, strict=True):
                 running[m] = turns[m] = Turn(at, at + lasts(m, held), tuple(held.tolist()))
@@ -337,7 +337,7 @@ def _beginning(claims: dict[int, MachineClaim], free: Sequence[SharedQuota], *, 
     """The jobs that begin at the same time, in the order in which they are named."""
     begun: list[int] = []
     for m in claims:
-        if possible([claims[other] for other in (*begun, m)], free):
+        if possible(tuple(claims[other] for other in (*begun, m)), tuple(free)):
             begun.append(m)
         elif not overtakes:
             break

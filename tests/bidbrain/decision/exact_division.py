@@ -118,7 +118,7 @@ def _largest(gain: dict[int, float], rows: Rows, kinds: int) -> float | None:
 def worst_of(claims: Sequence[MachineClaim], quotas: Sequence[SharedQuota]) -> float | None:
     """The smallest of our sums of smallest shares relative to the best ones; None if both find that the quotas do not
     hold all jobs."""
-    sums, machines = best_sums(claims, quotas), fairest(claims, quotas)
+    sums, machines = best_sums(claims, quotas), fairest(tuple(claims), tuple(quotas))
     assert (sums is None) == (machines is None)
     if sums is None or machines is None:
         return None
@@ -140,7 +140,7 @@ def main(words: list[str]) -> None:
     for number in range(count):
         claims, quotas = case_of(number)
         started = time.process_time()
-        fairest(claims, quotas)
+        fairest(tuple(claims), tuple(quotas))
         took.append(time.process_time() - started)
         try:
             ratio = worst_of(claims, quotas)

@@ -15,7 +15,7 @@ Ends = list[Fraction]
 
 def divided(jobs: int, machines: int, most: int) -> list[int]:
     """The machines of equal jobs that run together."""
-    held = fairest([MachineClaim((1.0,), 1, most, ((0,),))] * jobs, [SharedQuota((1.0,), float(machines))])
+    held = fairest((MachineClaim((1.0,), 1, most, ((0,),)),) * jobs, (SharedQuota((1.0,), float(machines)),))
     assert held is not None
     return [int(count) for count in held[:, 0]]
 

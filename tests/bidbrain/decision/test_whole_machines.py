@@ -15,7 +15,7 @@ def test_equal_jobs_differ_by_at_most_one_machine(seed: int) -> None:
     jobs, each = int(rng.integers(7, 10)), int(rng.integers(1, 5))
     quota = each * int(rng.integers(jobs, 12 * jobs))
     claims = [MachineClaim((1.0,), 1, 100, ((0,),))] * jobs
-    held = fairest(claims, (SharedQuota((float(each),), float(quota)),))
+    held = fairest(tuple(claims), (SharedQuota((float(each),), float(quota)),))
     assert held is not None
     assert held.sum() == quota // each
     assert held.max() - held.min() <= 1
@@ -23,7 +23,7 @@ def test_equal_jobs_differ_by_at_most_one_machine(seed: int) -> None:
 
 def test_equal_jobs_need_not_be_neighbors() -> None:
     small, large = MachineClaim((1.0,), 1, 9, ((0,),)), MachineClaim((1.0,), 2, 9, ((0,),))
-    held = fairest([small, large, small], (SharedQuota((1.0,), 8.0),))
+    held = fairest((small, large, small), (SharedQuota((1.0,), 8.0),))
     assert held is not None
     assert held[:, 0].tolist() == [3, 3, 2]
 
@@ -42,9 +42,9 @@ def test_a_start_does_not_change_the_optimum(start: list[float]) -> None:
 def test_a_division_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     claims = [MachineClaim((1.0, 0.5), 1, 7, ((0, 1),)), MachineClaim((0.25, 1.0), 1, 7, ((0, 1),))]
     quotas = [SharedQuota((2.0, 1.0), 11.0)]
-    held = fairest(claims, quotas)
+    held = fairest(tuple(claims), tuple(quotas))
     monkeypatch.delattr(IntegerProgram, "best")
-    assert fairest(list(claims), tuple(quotas)) is held
+    assert fairest(tuple(claims), tuple(quotas)) is held
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_figures_of_any_size_are_divided(
 ) -> None:
     """The quota holds no machine of the first kind."""
     claims = [MachineClaim(value, 1, 8, ((0, 1),), needs)] * 2
-    held = fairest(claims, [SharedQuota((8.0, 2.0), 4.0)])
+    held = fairest(tuple(claims), (SharedQuota((8.0, 2.0), 4.0),))
     assert held is not None
     assert held.tolist() == [[0, 1], [0, 1]]

@@ -14,7 +14,6 @@ from bidbrain.strategies.proteus import (
     Odds,
     Proteus,
     _total,
-    _with,
     bid_deltas,
 )
 from pricing_data.market import NO_ZONE, Market
@@ -88,7 +87,7 @@ def test_the_best_purchase_is_the_best_of_all_that_fit_counted_one_by_one(
     grid = proteus._candidates(np.array(prices, dtype=float), room)
     found, at = proteus._best(total, grid)
     costs = {
-        (row, column): proteus._cost_per_work(_with(total, grid.at(row, column)), changes=True)
+        (row, column): proteus._cost_per_work(_total([total, grid.at(row, column)]), changes=True)
         for row in range(len(OFFERS))
         for column in range(len(proteus.deltas))
         if grid.machines[row] >= 1

@@ -25,7 +25,7 @@ def test_looks_of_a_moment_count_as_one_after_the_other(seed: int) -> None:
     nothing = alone = Known.nothing([market.region for market in MARKETS])
     for look in looks:
         if look.market in ZONES:
-            alone = alone.observed(ZONES[look.market], look.at / HOUR, up=look.up)
+            alone = alone.observed([ZONES[look.market]], look.at / HOUR, [look.up])
     together = observed(nothing, ZONES, looks)
     for name in ("up", "since", "seen", "endings", "expected"):
         assert np.array_equal(getattr(alone, name), getattr(together, name)), name
