@@ -18,7 +18,7 @@ from bidbrain.eviction import boosting
 from bidbrain.eviction.conditional import PricePath
 from bidbrain.forecast.forecast import pinball
 from bidbrain.forecast.values import HIGH, LOW, ForecastJob
-from bidbrain.forecast.windows import play
+from bidbrain.forecast.windows import played_of, run_from
 from bidbrain.replay.market import MarketReplay
 from pricing_data.market import Market
 from pricing_data.series import Ints
@@ -87,7 +87,8 @@ def play_at_random(world: World, count: int) -> tuple[Ints, Floats, Floats]:
     histories = {offer.market: future[offer.market] for offer in job.offers}
     market = MarketReplay(histories.values())
     starts = np.sort(np.random.default_rng(_SEED).integers(at, world.end - DAY, count))
-    usd = np.array([play(job, market, histories, start)[0].usd for start in starts.tolist()])
+    runs = [run_from(job, market, histories, start)[0] for start in starts.tolist()]
+    usd = np.array([played_of(run, job, histories, run.job.start).usd for run in runs])
     return starts, _states(job, {market: PricePath(series) for market, series in histories.items()}, starts), usd
 
 

@@ -212,7 +212,9 @@ class Decider:
             return self._on_demand_if_granted(situation, left, PRESSED)
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
-        why = self._stays_on_demand(situation) if self.limits.together else ""
+        record, why = situation.record, ""
+        if self.limits.together:
+            why = self._stays_on_demand(situation, fallback_end(record) if left_failing_spot(record) else None)
         if why := why or self._slack_is_scarce(situation, left):
             return self._on_demand_if_granted(situation, left, why)
         return self._patient(situation, left)
@@ -355,29 +357,24 @@ class Decider:
 
     # -- gangs --------------------------------------------------------------------------------------------------------
 
-    def _stays_on_demand(self, situation: Situation) -> str:
-        """Why a gang with a deadline does not use spot now; empty if nothing speaks against it."""
+    def _stays_on_demand(self, situation: Situation, until: int | None) -> str:
+        """Why a gang does not use spot now; empty if nothing speaks against it. One that runs on demand stays `until`
+        then."""
         record = situation.record
         if not situation.on_demand:
             why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
             return f"{why}: on demand" if why and not situation.holdings else ""
-        until = fallback_end(record) if left_failing_spot(record) else None
         if not record.resumes:
             return _NO_CHECKPOINT
         return "stays on demand until spot markets are calmer" if until is not None and situation.now < until else ""
 
     def _gang_fallback(self, situation: Situation) -> Decision | None:
         """The move to on-demand machines, or back; None if the strategy decides."""
-        record = situation.record
-        stay_until = fallback_end(record)
+        why = self._stays_on_demand(situation, fallback_end(situation.record))
         if not situation.on_demand:
-            why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
-            falls = why and not situation.holdings and self.fallback.machines
-            return self._on_demand(situation, f"{why}: on demand") if falls else None
-        if not record.resumes:
-            return self._on_demand(situation, _NO_CHECKPOINT)
-        if stay_until is not None and situation.now < stay_until:
-            return self._on_demand(situation, "stays on demand until spot markets are calmer")
+            return self._on_demand(situation, why) if why and self.fallback.machines else None
+        if why:
+            return self._on_demand(situation, why)
         wanted = self.strategy.decide(replace(situation, holdings=()))
         back = [action for action in wanted.actions if isinstance(action, Rent) and action.spot]
         if not back:

@@ -102,11 +102,8 @@ class Hazard:
     def rate(self) -> tuple[float, float, float]:
         """The mean rate per hour and its 95% credible interval."""
         total = self._total
-        return total.evictions / total.hours, self.rate_at(0.025), self.rate_at(0.975)
-
-    def rate_at(self, share: float) -> float:
-        """The quantile of the rate per hour: the rate is lower with this probability."""
-        return float(gammaincinv(self._total.evictions, share)) / self._total.hours
+        low, high = (float(gammaincinv(total.evictions, share)) / total.hours for share in (0.025, 0.975))
+        return total.evictions / total.hours, low, high
 
     def cumulative(self, age: float, hours: float) -> tuple[float, float, float]:
         """-log of the probability of surviving `hours` more from an age on, and its interval.

@@ -118,7 +118,8 @@ class PastMarket:
         speed = float(ndtri((0.5 + number * _GOLDEN) % 1.0))
         job = with_luck(self.job, float(chance.normal()), speed)
         market = self._replay if not self._spells else self._replay_from(start, number, chance)
-        return play(job, market, self.histories, start, most_usd)
+        run, decisions = run_from(job, market, self.histories, start, most_usd)
+        return played_of(run, job, self.histories, start), decisions
 
     def _replay_from(self, start: int, number: int, chance: np.random.Generator) -> MarketReplay:
         """The market with spells of capacity drawn as if `start` were now, and with the longest lives of its cloud."""
@@ -154,14 +155,6 @@ def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
     faster = exp(job.speed_spread * speed)
     recovery = replace(job.recovery, speed=job.recovery.speed * faster)
     return replace(job, times=job.times.drawn(times), recovery=recovery)
-
-
-def play(
-    job: ForecastJob, market: MarketReplay, histories: Mapping[Market, PriceSeries], start: int, most_usd: float = inf
-) -> tuple[Played, int]:
-    """The bill and length of a job that is launched at a moment of a market, and the number of its decisions."""
-    run, decisions = run_from(job, market, histories, start, most_usd)
-    return played_of(run, job, histories, start), decisions
 
 
 def run_from(

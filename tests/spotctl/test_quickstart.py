@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bidbrain.forecast.windows import play
+from bidbrain.forecast.windows import played_of, run_from
 from bidbrain.replay.market import MarketReplay
 from pricing_data.units import HOUR
 from spotctl.clouds.wiring import library
@@ -42,7 +42,9 @@ def test_the_interval_holds_for_most_speeds_of_this_computer(tmp_path: Path) -> 
     histories = {offer.market: known.series(offer.market) for offer in job.offers}
     market = MarketReplay(histories.values())
     lucks = np.random.default_rng(7).normal(size=24).tolist()
-    paid = [play(replace(job, times=job.times.drawn(one)), market, histories, plan.at)[0].usd for one in lucks]
+    launched = [replace(job, times=job.times.drawn(one)) for one in lucks]
+    runs = [run_from(one, market, histories, plan.at)[0] for one in launched]
+    paid = [played_of(run, one, histories, plan.at).usd for run, one in zip(runs, launched, strict=True)]
     # Costs come in whole hours, which the forecast scales to today's prices: a bound lies within a cent of some.
     assert np.mean([0.99 * low <= one <= 1.01 * high for one in paid]) >= 0.7
     assert high < 1.5 * low

@@ -15,7 +15,7 @@ from bidbrain.billing import BillingRule
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of, in_force
 from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives
-from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
+from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.values import Overheads
@@ -89,12 +89,8 @@ PRICE_ALONE = ByAvailability({})
 """Only a price above the bid evicts a machine: AWS until 2017. Strategies learn that from prices directly."""
 
 
-@dataclass(frozen=True, slots=True)
-class ByHazard:
+class ByHazard(DrawnLives):
     """Machines live as long as drawn from a hazard; all that start together in one market share the draw."""
-
-    mortality: Mapping[Market, Mortality]
-    seed: int
 
     def replay(
         self,
@@ -104,7 +100,7 @@ class ByHazard:
         test: Span,  # noqa: ARG002 - as in `ByAvailability`
     ) -> MarketReplay:
         """Replays prices, and drawn lives."""
-        return MarketReplay(histories, lives=DrawnLives(self.mortality, self.seed))
+        return MarketReplay(histories, lives=self)
 
     def learned(
         self,
@@ -114,12 +110,11 @@ class ByHazard:
     ) -> dict[Market, Hazard | None]:
         """The hazards that one machine per market shows which runs throughout training and is replaced after each
         eviction."""
-        lives = DrawnLives(self.mortality, self.seed)
         seen: dict[Market, list[Lifetime]] = {}
         for market in self.mortality:
             seen[market], start = [], train.start
             while start < train.end:
-                taken = lives.evicted_at(market, start)
+                taken = self.evicted_at(market, start)
                 end = train.end if taken is None else min(taken, train.end)
                 seconds = (end - start) / SECOND
                 life = Lifetime(market.cloud, market.zone, market.instance_type, start, seconds, end == taken)
