@@ -27,7 +27,6 @@ from bidbrain.lab.gavel.simulator.results import SimulationSummary, summarize
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     ClusterWorkload,
-    Sharing,
     Throughputs,
     generate,
 )
@@ -227,7 +226,7 @@ def light(throughputs: Throughputs) -> list[Row]:
 def makespan(throughputs: Throughputs) -> list[Row]:
     """A batch of jobs of 1 to 8 workers, all present at the beginning, on 36 workers of each type."""
     asked = _cluster(generate(throughputs, 0, BATCH, seed=0, multiple=True), (36, 36, 36))
-    shared = replace(asked, sharing=Sharing())
+    shared = replace(asked, believed=throughputs)
     aware, together = _summary(asked, by("makespan")), _summary(shared, by("makespan"))
     rows = []
     for limit_text, other, published in (

@@ -12,7 +12,7 @@ from functools import partial
 from math import ceil, inf, isfinite
 
 from bidbrain.billing import End
-from bidbrain.replay.market import MarketReplay, RecordedSpells
+from bidbrain.replay.market import MarketReplay, recorded_spells
 from bidbrain.replay.run import ReplayedJob, Run, Tenure
 from bidbrain.strategies.base import (
     RECORD_WINDOW,
@@ -194,7 +194,7 @@ class _JobReplay:
     def _spell(self) -> SpotSpell:
         if not self.job.offers:
             return SpotSpell.begun(up=False)
-        watched = self.job.watched or RecordedSpells.of(self.market, self.job.offers)
+        watched = self.job.watched or recorded_spells(self.market, self.job.offers)
         return watched.at(self.now)
 
     def carry_out(self, decision: Decision) -> None:

@@ -23,7 +23,7 @@ from bidbrain.arrays import Bools
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.survival import AGELESS, AgeProfile
 from bidbrain.strategies.base import Offer
-from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, SpellOutlook, SpotSpell, outlook
+from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, SpellOutlook, outlook
 from bidbrain.strategies.known_spells import GAP, at_most
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
@@ -242,40 +242,27 @@ def _block_maxima(values: Ints) -> list[list[int]]:
     return [level.tolist() for level in levels]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordedSpells:
-    """The spells of a whole recording; the spell of a moment depends only on what came before it."""
+@lru_cache(maxsize=8)
+def recorded_spells(market: MarketReplay, offers: tuple[Offer, ...]) -> SpellOutlook:
+    """The spells of a whole recording. Capacity is there while a market has machines for at most their on-demand price.
 
-    begin: int
-    gap: int
-    outlook: SpellOutlook
-
-    @classmethod
-    @lru_cache(maxsize=8)
-    def of(cls, market: MarketReplay, offers: tuple[Offer, ...]) -> RecordedSpells:
-        """Capacity is there while a market has machines at no more than their on-demand price.
-
-        Many jobs are replayed on the same markets, hence the cache.
-        """
-        tapes = [market.tapes[offer.market] for offer in offers]
-        # A market is known from its first price on, and from the begin of its capacity if that is limited.
-        known_from = []
-        for offer, tape in zip(offers, tapes, strict=True):
-            openings = market.openings(offer.market)
-            known_from.append(tape.first if openings is None else max(tape.first, int(openings[0][0])))
-        begin = min(known_from)
-        end = max(tape.last for tape in tapes)
-        ticks = np.arange(begin, end + 1, GAP)
-        up = np.zeros(ticks.size, dtype=np.bool_)
-        for offer, tape in zip(offers, tapes, strict=True):
-            there = at_most(np.array(tape.times), np.array(tape.prices), ticks, offer.on_demand)
-            openings = market.openings(offer.market)
-            if openings is not None:
-                times, opened = openings
-                there &= opened[np.maximum(times.searchsorted(ticks, side="right") - 1, 0)]
-            up |= there
-        return cls(begin, GAP, outlook(up, GAP, PUBLIC_PRIOR))
-
-    def at(self, now: int) -> SpotSpell:
-        """The spell at a moment."""
-        return self.outlook.spell(min((now - self.begin) // self.gap, self.outlook.state.size - 1))
+    Many jobs are replayed on the same markets, hence the cache.
+    """
+    tapes = [market.tapes[offer.market] for offer in offers]
+    # A market is known from its first price on, and from the begin of its capacity if that is limited.
+    known_from = []
+    for offer, tape in zip(offers, tapes, strict=True):
+        openings = market.openings(offer.market)
+        known_from.append(tape.first if openings is None else max(tape.first, int(openings[0][0])))
+    begin = min(known_from)
+    end = max(tape.last for tape in tapes)
+    ticks = np.arange(begin, end + 1, GAP)
+    up = np.zeros(ticks.size, dtype=np.bool_)
+    for offer, tape in zip(offers, tapes, strict=True):
+        there = at_most(np.array(tape.times), np.array(tape.prices), ticks, offer.on_demand)
+        openings = market.openings(offer.market)
+        if openings is not None:
+            times, opened = openings
+            there &= opened[np.maximum(times.searchsorted(ticks, side="right") - 1, 0)]
+        up |= there
+    return outlook(up, GAP, PUBLIC_PRIOR, begin)

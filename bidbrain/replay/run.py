@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bidbrain.billing import Bill, BillingRule, End, Life, Prices, usd
-from bidbrain.replay.market import RecordedSpells
 from bidbrain.strategies.base import Holding, Offer, Rent, gang_works
+from bidbrain.strategies.deadline_spells import SpellOutlook
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR
@@ -101,7 +101,7 @@ class ReplayedJob:
     saved_gb: float | None = None
     most_nodes: int = 0
     enough: Callable[[int, Sequence[Tenure], Iterable[Tenure]], bool] | None = None
-    watched: RecordedSpells | None = None
+    watched: SpellOutlook | None = None
     deadline: int | None = None
 
     def rate(self, working: Sequence[Holding]) -> float:

@@ -55,7 +55,8 @@ PUBLIC_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpellOutlook:
-    """The knowledge of a market at each tick, from that tick and earlier ones.
+    """The knowledge of a market at each tick, from that tick and earlier ones. Ticks are `gap` microseconds apart, from
+    `begin` on.
 
     `state` combines side and age class: 0 to CLASSES - 1 is down, from CLASSES on up. `steps` has the four factors as
     rounded powers of FACTOR_STEP.
@@ -63,8 +64,12 @@ class SpellOutlook:
 
     state: Ints
     steps: Ints
+    gap: int
+    begin: int = 0
 
-    def spell(self, tick: int = -1) -> "SpotSpell":
+    def at(self, now: int) -> "SpotSpell":
+        """The spell at a moment, which depends only on what came before it; after the last tick, that of the last."""
+        tick = min((now - self.begin) // self.gap, self.state.size - 1)
         return SpotSpell(int(self.state[tick]), tuple(self.steps[tick].tolist()))
 
 
@@ -85,7 +90,7 @@ class SpotSpell:
         return cls(CLASSES * up)
 
 
-def outlook(up: Bools, gap: int, prior: Prior) -> SpellOutlook:
+def outlook(up: Bools, gap: int, prior: Prior, begin: int = 0) -> SpellOutlook:
     """Spells and factors at each tick of a history whose ticks are `gap` microseconds apart.
 
     A spell's age counts from the first tick that shows it. The first spell began before the history; its age counts
@@ -95,7 +100,7 @@ def outlook(up: Bools, gap: int, prior: Prior) -> SpellOutlook:
     forget = 0.5 ** (gap / HALF_LIFE)
     factors = [_factors(up == bool(side), age_class, gap, prior.rates()[side], forget) for side in (0, 1)]
     steps = np.rint(np.log(np.concatenate(factors)) / np.log(FACTOR_STEP)).astype(np.int64)
-    return SpellOutlook(age_class + CLASSES * up, np.clip(steps, -MAX_STEPS, MAX_STEPS).T)
+    return SpellOutlook(age_class + CLASSES * up, np.clip(steps, -MAX_STEPS, MAX_STEPS).T, gap, begin)
 
 
 def spell_ages(up: Bools, gap: int) -> Ints:

@@ -174,7 +174,7 @@ def spell_of_prices(offers: Iterable[Offer], history: Callable[[Offer], PriceSer
     up = np.zeros(ticks.size, dtype=np.bool_)
     for series, on_demand in known:
         up |= at_most(series.times, series.prices, ticks, on_demand)
-    return outlook(up, GAP, PUBLIC_PRIOR).spell()
+    return outlook(up, GAP, PUBLIC_PRIOR, int(ticks[0])).at(now)
 
 
 def at_most(times: Ints, prices: Ints, ticks: Ints, bound: int) -> Bools:

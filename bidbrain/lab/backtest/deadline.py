@@ -23,7 +23,7 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.lab.backtest.bound import cheapest
 from bidbrain.replay.job import run_job
-from bidbrain.replay.market import Capacity, MarketReplay, RecordedSpells
+from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
@@ -183,9 +183,7 @@ def replay(
     course = np.full((len(jobs), int(jobs.ticks.max(initial=0))), NOT_RUNNING, dtype=np.int8)
     missed = np.zeros(len(jobs), dtype=np.bool_)
     markets = [history.replay() for history in jobs.histories]
-    seen = [
-        RecordedSpells(0, history.gap, outlook(history.up, history.gap, PUBLIC_PRIOR)) for history in jobs.histories
-    ]
+    seen = [outlook(history.up, history.gap, PUBLIC_PRIOR) for history in jobs.histories]
     overheads, baseline = Overheads(startup=jobs.terms.delay, eviction=0, resize=0), Rent(jobs.offer, 1, None)
     for job in range(len(jobs)):
         number, tick = int(jobs.history[job]), int(jobs.tick[job])

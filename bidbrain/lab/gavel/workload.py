@@ -111,22 +111,10 @@ class ClusterWorkload:
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
-    """Which pairs may share workers: those that together do more than `gain` times the work of one alone.
-
-    Only the best `partners` of each job count: the rest rarely get time, and the number of pairs grows quadratically.
-    `believed` are the throughputs that the scheduler assumes for pairs; None means the true ones.
-    """
-
-    gain: float = 1.1
-    partners: int = 4
-    believed: Throughputs | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterSimulation:
     """A workload on a cluster, until the measured jobs are done; the others keep the cluster busy until then.
 
+    `believed` are the throughputs that the scheduler assumes for pairs that share workers; None if no jobs share them.
     Allocations are computed when jobs come or go, at most once in `allocation_seconds`; a move takes a job
     `checkpoint_seconds`. Defaults are the published simulator's: rounds of six minutes, at least 1,920 s between
     allocations, free moves.
@@ -138,7 +126,7 @@ class ClusterSimulation:
     round_seconds: float = 360.0
     allocation_seconds: float = 1920.0
     checkpoint_seconds: float = 0.0
-    sharing: Sharing | None = None
+    believed: Throughputs | None = None
 
     def __post_init__(self) -> None:
         jobs = len(self.workload.names)

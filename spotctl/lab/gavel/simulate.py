@@ -20,7 +20,6 @@ from bidbrain.lab.gavel.simulator.results import JobGroup, SimulationSummary, jo
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     ClusterWorkload,
-    Sharing,
     Throughputs,
     generate,
 )
@@ -103,20 +102,21 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
         measured,
         options.round_seconds,
         checkpoint_seconds=options.checkpoint_seconds,
-        sharing=_sharing(options, throughputs),
+        believed=_believed(options, throughputs),
     )
     return simulation, remarks
 
 
-def _sharing(options: Options, throughputs: Throughputs) -> Sharing | None:
+def _believed(options: Options, throughputs: Throughputs) -> Throughputs | None:
+    """The throughputs of pairs that share workers, as far as the scheduler knows them; None if no jobs share any."""
     if options.measured_pairs is None:
-        return Sharing() if options.space_sharing else None
+        return throughputs if options.space_sharing else None
     if not options.space_sharing:
         raise BadRequest(
             f"--measured-pairs {options.measured_pairs}: needs --space-sharing, the only mode that uses pairs of jobs"
         )
     try:
-        return Sharing(believed=with_estimated_pairs(throughputs, options.measured_pairs, options.seed))
+        return with_estimated_pairs(throughputs, options.measured_pairs, options.seed)
     except BadFingerprint as error:
         raise BadRequest(f"--measured-pairs: {error}") from error
 

@@ -217,7 +217,7 @@ def strategy() -> BatchDeadline:
 
 def choice(strategy: BatchDeadline, job: BatchState, seen: SpellOutlook) -> int:
     """The choice for one job at the last tick of an outlook."""
-    now = SpellOutlook(seen.state[-1:], seen.steps[-1:])
+    now = SpellOutlook(seen.state[-1:], seen.steps[-1:], seen.gap)
     return int(strategy.choose(job, now.state, strategy.plans_for(now))[0])
 
 
@@ -225,7 +225,7 @@ def test_a_job_waits_while_its_slack_is_above_the_least(strategy: BatchDeadline)
     just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
     assert choice(strategy, standing(TERMS, 20 * HOUR, WAIT, up=False), just_lost) == WAIT
     assert choice(strategy, standing(TERMS, HOUR, WAIT, up=False), just_lost) == ON_DEMAND
-    assert HOUR < strategy.least_slack(TERMS.work, just_lost.spell(), on_demand=False) <= 20 * HOUR
+    assert HOUR < strategy.least_slack(TERMS.work, just_lost.at(DAY), on_demand=False) <= 20 * HOUR
 
 
 def test_a_running_spot_machine_stays_whatever_the_slack(strategy: BatchDeadline) -> None:
@@ -237,7 +237,7 @@ def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages
     """Endings become rare with age, so the same six hours of slack are worth a wait at first, but not later."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
-        choice(strategy, standing(TERMS, 6 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased))
+        choice(strategy, standing(TERMS, 6 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased, HOUR))
         for age in range(CLASSES)
     ]
     assert choices[:2] == [WAIT, WAIT]
@@ -251,7 +251,7 @@ def test_spot_is_entered_again_when_it_has_lasted(strategy: BatchDeadline) -> No
         choice(
             strategy,
             standing(TERMS, 2 * HOUR, ON_DEMAND, up=True),
-            SpellOutlook(np.array([CLASSES + age]), unbiased),
+            SpellOutlook(np.array([CLASSES + age]), unbiased, HOUR),
         )
         for age in range(CLASSES)
     ]
@@ -274,7 +274,7 @@ def test_a_margin_asks_for_more_slack_everywhere() -> None:
 def test_the_margin_moves_the_price_of_a_wait(strategy: BatchDeadline) -> None:
     just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
     eager, wary = (
-        made.least_slack(24 * HOUR, just_lost.spell(), on_demand=False)
+        made.least_slack(24 * HOUR, just_lost.at(DAY), on_demand=False)
         for made in (BatchDeadline(TERMS, margin=0.0), strategy)
     )
     assert eager < wary
@@ -292,7 +292,7 @@ def test_jobs_of_any_length_are_planned(hours: float) -> None:
 def test_a_job_that_is_far_shorter_than_its_delay_keeps_all_planned_slack(work: int, slack: float) -> None:
     strategy = BatchDeadline(DeadlineTerms(work, 6 * MINUTE, 3.0))
     up = outlook(np.array([True] * 3), 10 * MINUTE, PUBLIC_PRIOR)
-    least = [strategy.least_slack(work, up.spell(), on_demand=held) for held in (False, True)]
+    least = [strategy.least_slack(work, up.at(DAY), on_demand=held) for held in (False, True)]
     assert least == [slack * strategy.step] * 2
 
 
@@ -308,5 +308,5 @@ def test_a_batch_decides_as_each_would_alone(strategy: BatchDeadline) -> None:
     chosen = strategy.choose(together, seen.state, strategy.plans_for(seen))
     for i in range(40):
         alone = standing(TERMS, int(slack[i]), int(machine[i]), up=bool(up[i]), work_left=int(work[i]))
-        one = SpellOutlook(seen.state[i : i + 1], seen.steps[i : i + 1])
+        one = SpellOutlook(seen.state[i : i + 1], seen.steps[i : i + 1], seen.gap)
         assert strategy.choose(alone, one.state, strategy.plans_for(one))[0] == chosen[i]

@@ -17,13 +17,16 @@ from bidbrain.lab.gavel.policies.baselines import Agnostic, isolated_policy, iso
 from bidbrain.lab.gavel.policies.linear import BudgetTooLow
 from bidbrain.lab.gavel.problem import NO_TYPE, AllocationProblem, ClusterAllocation, ClusterJobs, Pairs
 from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
-from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, Sharing, Throughputs
+from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, Throughputs
 
 # Smaller shares are rounding errors of zero.
 _NO_SHARE = 1e-9
 # Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
 _MIN_RECEIVED = 1e-6
 _MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
+# Jobs share workers if both together do more than this times the work of one alone. Only the best partners of each job
+# count: the rest rarely get time, and the number of pairs grows quadratically.
+_SHARING_GAIN, _PARTNERS = 1.1, 4
 # The seed of the published simulator for the order of types.
 _ORDER_SEED = 5
 
@@ -179,11 +182,8 @@ class ByShares:
             self._isolated[active],
             self._begun[active],
         )
-        sharing = self._scenario.sharing
-        pairs = None
-        if sharing is not None:
-            believed = workload.throughputs if sharing.believed is None else sharing.believed
-            pairs = good_pairs(believed, workload.kind[active], sharing)
+        believed = self._scenario.believed
+        pairs = None if believed is None else good_pairs(believed, workload.kind[active])
         here = {workload.owner[m] for m in active.tolist()} if workload.entities else set()
         entities = tuple(entity for entity in workload.entities if entity.name in here)
         return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
@@ -212,7 +212,7 @@ class ByShares:
         return _Grant.of(among, shares[row, type_], start, self._scenario.cluster.workers)
 
 
-def good_pairs(throughputs: Throughputs, kind: Ints, sharing: Sharing) -> Pairs:
+def good_pairs(throughputs: Throughputs, kind: Ints) -> Pairs:
     """For each job its best partners among those with which sharing gains enough."""
     alone, together = throughputs.alone, throughputs.together
     both = (together > 0).all(axis=3) & (alone[:, None] > 0) & (alone[None, :] > 0)
@@ -220,11 +220,11 @@ def good_pairs(throughputs: Throughputs, kind: Ints, sharing: Sharing) -> Pairs:
     sums = together[..., 0] / divisor[:, None] + together[..., 1] / divisor[None, :]
     gain = np.where(both, sums, 0.0).max(axis=2, initial=0.0)[np.ix_(kind, kind)]
     np.fill_diagonal(gain, 0.0)
-    count = min(sharing.partners, max(len(kind) - 1, 0))
+    count = min(_PARTNERS, max(len(kind) - 1, 0))
     best = np.argsort(-gain, axis=1, kind="stable")[:, :count]
     wanted = np.zeros(gain.shape, dtype=bool)
     np.put_along_axis(wanted, best, True, axis=1)
-    first, second = np.nonzero(np.triu((wanted | wanted.T) & (gain > sharing.gain), k=1))
+    first, second = np.nonzero(np.triu((wanted | wanted.T) & (gain > _SHARING_GAIN), k=1))
     return Pairs(np.column_stack([first, second]), together[kind[first], kind[second]])
 
 

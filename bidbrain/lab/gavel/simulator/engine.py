@@ -113,7 +113,7 @@ class _SimulationRun:
         """One round: each job does whole steps within its length; it lasts until the last of them is done."""
         job, type_, mate = chosen.first, chosen.type, chosen.second
         scenario = self._scenario
-        paired = self._nobody if scenario.sharing is None else np.flatnonzero(mate != NO_JOB)
+        paired = self._nobody if scenario.believed is None else np.flatnonzero(mate != NO_JOB)
         if paired.size:
             seat = np.concatenate([np.arange(len(job)), paired])
             job, type_, mate = np.concatenate([job, mate[paired]]), type_[seat], np.concatenate([mate, job[paired]])

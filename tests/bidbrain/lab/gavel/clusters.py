@@ -18,7 +18,6 @@ from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     ClusterWorkload,
     JobKind,
-    Sharing,
     Throughputs,
 )
 
@@ -87,7 +86,7 @@ def random_scenario(seed: int, *, sharing: bool) -> ClusterSimulation:
     first, last = sorted(rng.choice(jobs + 1, 2, replace=False).tolist())
     seconds = float(rng.choice([60, 360])), float(rng.choice([0, 360, 1920])), float(rng.choice([0, 5]))
     cluster = Cluster(work.throughputs.types, workers, rng.uniform(0.1, 3.0, types))
-    return ClusterSimulation(work, cluster, range(first, last), *seconds, Sharing(1.0, 2) if sharing else None)
+    return ClusterSimulation(work, cluster, range(first, last), *seconds, work.throughputs if sharing else None)
 
 
 @dataclass(frozen=True)
@@ -222,8 +221,8 @@ class _Slow:
             work.arrival[there],
             (None,) * len(there),
         )
-        sharing = self.asked.sharing
-        pairs = None if sharing is None else good_pairs(work.throughputs, work.kind[there], sharing)
+        believed = self.asked.believed
+        pairs = None if believed is None else good_pairs(believed, work.kind[there])
         return AllocationProblem(self.asked.cluster, jobs, pairs, centered=True)
 
     def _rates(self, row: Row, j: int) -> list[float]:

@@ -17,7 +17,7 @@ from bidbrain.lab.gavel.rounds import RoundCandidates
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, DispatchRules, InOrder
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.lab.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
-from bidbrain.lab.gavel.workload import BadWorkload, ClusterSimulation, Sharing
+from bidbrain.lab.gavel.workload import BadWorkload, ClusterSimulation
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from tests.bidbrain.lab.gavel.clusters import (
     Fixed,
@@ -256,7 +256,7 @@ def test_sharing_workers_is_never_worse_for_a_batch() -> None:
     work = replace(work, throughputs=replace(work.throughputs, together=together))
     asked = scenario(work, [1])
     assert play(asked, "makespan").finish.max() == pytest.approx(7200)
-    outcome = play(replace(asked, sharing=Sharing()), "makespan")
+    outcome = play(replace(asked, believed=asked.workload.throughputs), "makespan")
     assert outcome.finish.tolist() == [3600, 3600]
     assert outcome.held_seconds.sum() == pytest.approx(3600)
     assert utilization(outcome) == pytest.approx(1)
