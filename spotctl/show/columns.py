@@ -46,9 +46,11 @@ class Column(Generic[RowT]):
     heading: str | None = None
     """Its heading in tables, or its name where each figure has a line of its own; None: it is only in JSON."""
     show: str | Callable[[Any], str | Text] = "{}"
-    """How a cell shows the value: a format, or a function. A cell without a value is `-`."""
+    """How a cell shows the value: a format, or a function."""
     cell: Callable[[RowT], str | Text] | None = None
     """The cell of a row, where it shows more than the value."""
+    unknown: str = UNKNOWN
+    """The cell of a row without a value."""
     rank: int = 0
     """A narrow terminal leaves out the columns with the highest ranks, but none of rank 0."""
     of: Fields | None = None
@@ -75,7 +77,7 @@ class Column(Generic[RowT]):
             return self.cell(row)
         value = self.read(row, now)
         if value is None:
-            return UNKNOWN
+            return self.unknown
         return self.show.format(value) if isinstance(self.show, str) else self.show(value)
 
     def json(self, value: Any, now: int = 0) -> Any:  # noqa: ANN401  # JSON is any value
@@ -137,19 +139,30 @@ def table(
     columns: Sequence[Column[RowT]], rows: Sequence[RowT], width: int | None = None, *, names: int = 1, now: int = 0
 ) -> Table:
     """A line for each row; the first `names` columns hold names. Within a width, a table leaves columns out."""
-    from spotctl.show.layout import RankedColumn, ranked_table  # rich, which JSON does not need
+    from spotctl.show.layout import plain_table  # rich, which JSON does not need
 
-    shown = [
-        RankedColumn(column.heading, [column.text(row, now) for row in rows], column.rank)
-        for column in columns
-        if column.heading is not None
-    ]
-    return ranked_table(width, shown, names)
+    first = [column for column in columns if column.heading is not None][:names]
+    shown = fitting(columns, rows, width, now)
+    headings = [column.heading or "" for column, _ in shown]
+    made = plain_table(*headings, names=sum(column in first for column, _ in shown))
+    for row in zip(*(cells for _, cells in shown), strict=True):
+        made.add_row(*row)
+    return made
 
 
-def figures(columns: Sequence[Column[RowT]], row: RowT) -> list[tuple[str, str]]:
-    """The figures of one object with their names, for a line each."""
-    return [(column.heading, str(column.text(row))) for column in columns if column.heading is not None]
+def fitting(
+    columns: Sequence[Column[RowT]], rows: Sequence[RowT], width: int | None, now: int = 0
+) -> list[tuple[Column[RowT], list[str | Text]]]:
+    """The columns with a heading that fit next to each other, each with its cells; all of them without a width."""
+    from spotctl.show.layout import GAP  # rich, which JSON does not need
+
+    shown = [(column, [column.text(row, now) for row in rows]) for column in columns if column.heading is not None]
+    while width is not None and any(column.rank for column, _ in shown):
+        widths = [max(map(len, (column.heading or "", *cells))) for column, cells in shown]
+        if sum(widths) + len(GAP) * (len(widths) - 1) <= width:
+            break
+        shown.remove(max(shown, key=lambda pair: pair[0].rank))
+    return shown
 
 
 def save_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from pricing_data.library import CloudPrices, outdated
 from pricing_data.units import SECOND, age, format_time
 from spotctl.home.cloud import rented_clouds
-from spotctl.show.columns import Column, as_json
+from spotctl.show.columns import Column
 
 
 def freshness_remarks(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> list[str]:
@@ -31,10 +31,6 @@ def fetch_command(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str
     return "spotctl prices fetch" + "".join(options)
 
 
-def _age_seconds(prices: CloudPrices, now: int) -> float | None:
-    return None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND)
-
-
 CLOUD_PRICES: tuple[Column[CloudPrices], ...] = (
     Column("cloud", "the cloud"),
     Column(
@@ -42,16 +38,14 @@ CLOUD_PRICES: tuple[Column[CloudPrices], ...] = (
         "moment of its newest stored price; null if none is stored",
         lambda prices: None if prices.newest is None else format_time(prices.newest),
     ),
-    Column("age_seconds", "age of that price; null if none is stored", value_at=_age_seconds),
+    Column(
+        "age_seconds",
+        "age of that price; null if none is stored",
+        value_at=lambda prices, now: None if prices.newest is None else max(0.0, (now - prices.newest) / SECOND),
+    ),
     Column("state", "fresh, old or missing", value_at=CloudPrices.state),
 )
 FRESHNESS: tuple[Column[Any], ...] = (
     Column("clouds", "rented clouds that were asked for", each=CLOUD_PRICES),
     Column("fetch", "command that fetches what is missing or old; null if nothing is"),
 )
-
-
-def freshness_json(clouds: Sequence[CloudPrices], now: int, regions: Sequence[str] = ()) -> dict[str, Any]:
-    """How current prices are, for programs."""
-    figures = {"clouds": clouds, "fetch": fetch_command(clouds, now, regions)}
-    return as_json(FRESHNESS, figures, now)

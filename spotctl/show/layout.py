@@ -12,7 +12,8 @@ from rich.text import Text
 from spotctl.show.printable import printable
 
 TableCell = str | Text
-_GAP = "  "
+GAP = "  "
+"""Separates the columns of a table."""
 _MIN_NAME = 8
 
 
@@ -22,36 +23,6 @@ def plain_table(*columns: str, names: int = 1, title: str | None = None) -> Tabl
     for i, column in enumerate(columns):
         is_figure = i >= names
         table.add_column(Text(column), justify="right" if is_figure else "left", no_wrap=is_figure, overflow="fold")
-    return table
-
-
-@dataclass(frozen=True, slots=True)
-class RankedColumn:
-    """A column. A narrow terminal leaves out the columns with the highest ranks, but none of rank 0."""
-
-    heading: str
-    cells: Sequence[TableCell]
-    rank: int = 0
-
-
-def within(width: int | None, columns: Sequence[RankedColumn]) -> list[RankedColumn]:
-    """The columns that fit next to each other; all without a width."""
-    kept = list(columns)
-    while (
-        width is not None
-        and sum((max(map(len, (column.heading, *column.cells))) + len(_GAP)) for column in kept) - len(_GAP) > width
-        and any(column.rank for column in kept)
-    ):
-        kept.remove(max(kept, key=lambda column: column.rank))
-    return kept
-
-
-def ranked_table(width: int | None, columns: Sequence[RankedColumn], names: int = 1) -> Table:
-    """A plain table of the columns that fit; the first `names` columns hold names."""
-    kept = within(width, columns)
-    table = plain_table(*(column.heading for column in kept), names=sum(column in columns[:names] for column in kept))
-    for row in zip(*(column.cells for column in kept), strict=True):
-        table.add_row(*row)
     return table
 
 
@@ -72,7 +43,7 @@ class LongTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
-        room = options.max_width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)
+        room = options.max_width - sum(widths[1:]) - len(GAP) * (len(widths) - 1)
         widths[0] = max(min(widths[0], room), _MIN_NAME)
         yield from _line(console, self.columns, widths, Style(bold=True))
         for row in self.rows:
@@ -86,7 +57,7 @@ def _line(
     name, width = cells[0], widths[0]
     parts = [name[:width], " " * (width - len(name))]
     for cell, room in zip(cells[1:], widths[1:], strict=True):
-        parts += [_GAP + " " * (room - len(cell)), cell]
+        parts += [GAP + " " * (room - len(cell)), cell]
     yield from _segments(console, parts, style)
     for start in range(width, len(name), width):
         yield from _segments(console, [name[start : start + width]], style)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -16,13 +16,13 @@ from rich.text import Text
 from bidbrain.arrays import Floats
 from pricing_data.series import PriceSeries, held
 from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd, usd_text
-from spotctl.show.layout import LongTable, RankedColumn, TableCell, pairs_table, plain_table, within
+from spotctl.show.layout import pairs_table, plain_table
 from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from pricing_data.availability import Interruption
     from pricing_data.catalog import InstanceType
-    from pricing_data.ingest import FileReport, TaskReport
+    from pricing_data.ingest import FileReport
     from pricing_data.list_prices import EgressPrice
     from pricing_data.market import Market
     from pricing_data.query import QueryResult
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = "-"
-_OBSERVED = "observed"
 _NAMED_GAPS = 20
 _NAMED_BAD_ROWS = 20
 
@@ -56,51 +55,6 @@ def market_name(market: Market) -> Text:
     """A market's text; synthetic markets are labeled wherever they are shown."""
     name = Text(str(market))
     return name.append(" (synthetic)", style="yellow") if market.is_synthetic else name
-
-
-def markets(names: Sequence[Market]) -> Text:
-    """One market per line."""
-    return Text("\n").join(map(market_name, names))
-
-
-def stats(summaries: Sequence[MarketStats], now: int, width: int) -> LongTable:
-    """A row of statistics per market; a narrow terminal gets the most important columns, and any hole is shown."""
-    has_holes = any(summary.coverage < 1 for summary in summaries)
-    columns = [
-        RankedColumn(
-            name, [cell(summary, now) for summary in summaries], 0 if has_holes and name == _OBSERVED else least
-        )
-        for name, cell, least in _STATS_COLUMNS
-        if width >= least or (has_holes and name == _OBSERVED)
-    ]
-    kept = within(width, columns)
-    return LongTable([column.heading for column in kept], list(zip(*(column.cells for column in kept), strict=True)))
-
-
-def _outliers(summary: MarketStats, _: int) -> TableCell:
-    return Text(counted(summary.outliers, "outlier"), style="red") if summary.outliers else ""
-
-
-def _above(summary: MarketStats, _: int) -> TableCell:
-    return _UNKNOWN if summary.hours_above_on_demand is None else f"{summary.hours_above_on_demand:,.1f}"
-
-
-# Name, cell, and the terminal width from which on the column is shown if the names of the markets leave room for it.
-_STATS_COLUMNS: tuple[tuple[str, Callable[[MarketStats, int], TableCell], int], ...] = (
-    ("market", lambda summary, _: market_name(summary.market), 0),
-    ("events", lambda summary, _: f"{summary.events:,}", 130),
-    ("mean/h", lambda summary, _: dollars(summary.mean), 0),
-    ("on-demand/h", lambda summary, _: dollars(summary.on_demand.price) if summary.on_demand else _UNKNOWN, 100),
-    ("discount", lambda summary, _: percent(summary.discount), 1),
-    (_OBSERVED, lambda summary, _: percent(summary.coverage), 110),
-    ("lowest", lambda summary, _: dollars(summary.lowest), 150),
-    ("highest", lambda summary, _: dollars(summary.highest), 120),
-    ("changes/day", lambda summary, _: f"{summary.changes_per_day:.1f}", 110),
-    ("spikes/day", lambda summary, _: f"{summary.spikes_per_day:.2f}", 150),
-    ("h above on-demand", _above, 130),
-    ("last seen", lambda summary, now: f"{age(summary.age_seconds(now))} ago", 150),
-    ("", _outliers, 0),
-)
 
 
 def one_market(
@@ -199,22 +153,6 @@ def complaints(report: FileReport) -> list[str]:
     if report.skipped > _NAMED_BAD_ROWS:
         lines.append(f"{report.file}: and {report.skipped - _NAMED_BAD_ROWS:,} more bad rows (--json lists all)")
     return lines
-
-
-def fetched(reports: Sequence[TaskReport]) -> Table:
-    """The result of each task of a fetch."""
-    table = plain_table("cloud", "region", "what", "new prices", "known", "facts", "", names=3)
-    for report in reports:
-        table.add_row(
-            report.cloud,
-            report.region,
-            report.what,
-            f"{report.committed.added:,}",
-            f"{report.committed.known:,}",
-            f"{report.facts:,}",
-            Text("failed", style="red") if report.failure else Text("done", style="green"),
-        )
-    return table
 
 
 def gaps(report: GapReport, now: int) -> list[str]:

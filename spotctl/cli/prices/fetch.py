@@ -4,7 +4,8 @@ prices come from, and how the store is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from spotctl.home.wall_clock import wall_us
 if TYPE_CHECKING:
     from pricing_data.errors import CloudError
     from pricing_data.ingest import FileReport, TaskReport
+    from pricing_data.sources.base import FetchRequest
 
 
 def import_(
@@ -116,10 +118,8 @@ def fetch(
     from pricing_data.sources.base import FetchRequest
     from spotctl.cli.progress import fetching
     from spotctl.clouds import wiring
-    from spotctl.show import terminal
-    from spotctl.show.columns import as_json
+    from spotctl.show.columns import as_json, table
     from spotctl.show.prices import price_answers
-    from spotctl.show.prices.price_answers import announced
 
     session: Session = context.obj
     store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
@@ -136,14 +136,39 @@ def fetch(
             sources,
             request,
             workers=workers,
-            on_plan=lambda tasks: session.remark(*(() if json_ else announced(tasks, request, workers))),
+            on_plan=lambda tasks: session.remark(*(() if json_ else _announced(tasks, request, workers))),
             on_progress=show,
         )
     Library(store).keep_statistics()
     if not reports:
         raise BadRequest(f"fetch: no such region in {', '.join(source.cloud for source in sources)}")
-    session.answer(json_, as_json(price_answers.TASKS, {"tasks": reports}), terminal.fetched(reports))
+    session.answer(
+        json_, as_json(price_answers.TASKS, {"tasks": reports}), table(price_answers.FETCHED, reports, names=3)
+    )
     return _fetch_exit(session, reports, named=bool(cloud))
+
+
+def _announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) -> list[str]:
+    """About how many calls, rows, minutes and megabytes, a line in all. Nothing if no task can run."""
+    from pricing_data.sources.base import Effort, disk_megabytes, effort, minutes
+    from spotctl.clouds.wiring import prices_of
+
+    planned = [
+        (task.cloud, task.what) for task in tasks if not task.done and not (task.optional and task.region == "-")
+    ]
+    if not planned:
+        return []
+    efforts = (prices_of(cloud).EFFORTS.get(what, Effort()) for cloud, what in planned)
+    total = effort(efforts, request.until - request.since, some_types=bool(request.types))
+    regions = Counter(cloud for cloud, region in {(task.cloud, task.region) for task in tasks if task.region != "-"})
+    places = ", ".join(f"{cloud} ({counted(count, 'region')})" for cloud, count in sorted(regions.items()))
+    wait = minutes(total, workers)
+    duration = f"{wait:,.0f} minutes" if wait >= 1.5 else "no more than two minutes"
+    return [
+        f"asks {places or ', '.join(sorted({cloud for cloud, _ in planned}))}: about {total.calls:,.0f} requests,"
+        f" {total.megabytes:,.0f} MB to download, {total.rows:,.0f} rows, {disk_megabytes(total):,.1f} MB of disk,"
+        f" {duration} (narrow it with --region, --type, --since)"
+    ]
 
 
 def sources(context: typer.Context, json_: JsonOption = False) -> None:
@@ -154,12 +179,14 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
     from pricing_data.sources.base import FILES
     from spotctl.clouds.wiring import prices_of
     from spotctl.home.cloud import rented_clouds
-    from spotctl.show.columns import as_json
+    from spotctl.show.columns import as_json, table
     from spotctl.show.prices import price_answers
 
     session: Session = context.obj
     needed = [*(needs for cloud in sorted(rented_clouds()) for needs in prices_of(cloud).NEEDS), FILES]
-    session.answer(json_, as_json(price_answers.SOURCES, {"sources": needed}), price_answers.needs(needed))
+    session.answer(
+        json_, as_json(price_answers.SOURCES, {"sources": needed}), table(price_answers.NEEDS, needed, names=4)
+    )
 
 
 def _remark_once(session: Session, text: str) -> Callable[[], None]:

@@ -100,11 +100,13 @@ def ls(
 
 
 def _list(session: Session, markets: Sequence[Market], regions: Sequence[str], *, json_: bool) -> None:
+    from rich.text import Text
+
     from pricing_data.library import freshness_of_stored
-    from spotctl.show import terminal
     from spotctl.show.columns import as_json
     from spotctl.show.freshness import fetch_command
     from spotctl.show.prices import price_answers
+    from spotctl.show.terminal import market_name
 
     library = session.library
     if json_:
@@ -114,7 +116,7 @@ def _list(session: Session, markets: Sequence[Market], regions: Sequence[str], *
         session.answer_json(as_json(price_answers.MARKETS, answer, now))
     elif markets:
         session.remark(*price_answers.lost_remarks(library.store.lost()))
-        session.out.print(terminal.markets(markets), soft_wrap=True)
+        session.out.print(Text("\n").join(map(market_name, markets)), soft_wrap=True)
     else:
         check_regions("ls", regions)
         session.remark("no matching market (get price history with: spotctl prices import, or spotctl prices fetch)")
@@ -122,7 +124,6 @@ def _list(session: Session, markets: Sequence[Market], regions: Sequence[str], *
 
 def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: bool) -> None:
     from pricing_data.stats import describe
-    from spotctl.show import terminal
     from spotctl.show.columns import as_json
     from spotctl.show.prices import price_answers
 
@@ -135,7 +136,7 @@ def _stats(session: Session, markets: Sequence[Market], last: str, *, json_: boo
     session.answer(
         json_,
         as_json(price_answers.STATISTICS, {"markets": all_stats, "lost": lost}, now),
-        terminal.stats(all_stats, now, session.out.width),
+        price_answers.stats_table(all_stats, now, session.out.width),
         *price_answers.lost_remarks(lost),
     )
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bidbrain.lab.backtest.frontier import BoundPoint, FrontierPoint
 from bidbrain.strategies.registry import default_for
+from spotctl.lab.backtest.strategies import ends_text
 from spotctl.show import columns
-from spotctl.show.columns import UNKNOWN, WALL_SECONDS, Column, as_json, chosen
+from spotctl.show.columns import WALL_SECONDS, Column, as_json, chosen
 from spotctl.show.plots import BLUE, GREEN, PALE, output_folder, panels, save_plot
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ _ON, _OFF, _BOUND = BLUE, PALE, GREEN
 
 def _jobs(point: FrontierPoint) -> str:
     return f"{point.jobs} ({point.unfinished} unfinished)" if point.unfinished else f"{point.jobs}"
-
-
-def _interval(point: FrontierPoint) -> str:
-    return UNKNOWN if point.cost_pct.low is None else f"[{point.cost_pct.low:.1f}, {point.cost_pct.high:.1f}]"
 
 
 POINTS: tuple[Column[FrontierPoint], ...] = (
@@ -47,7 +44,7 @@ POINTS: tuple[Column[FrontierPoint], ...] = (
         "lower end of its 95% interval",
         lambda point: point.cost_pct.low,
         heading="95%",
-        cell=_interval,
+        cell=lambda point: ends_text(point.cost_pct, ".1f"),
         rank=1,
     ),
     Column("cost_high", "upper end of its 95% interval", lambda point: point.cost_pct.high),
@@ -77,7 +74,7 @@ POINTS: tuple[Column[FrontierPoint], ...] = (
         "beaten_by",
         "cheapest strategy that is clearly cheaper and as fast; null on the frontier",
         heading="beaten by",
-        cell=lambda point: point.beaten_by or "",
+        unknown="",
     ),
 )
 

@@ -81,10 +81,11 @@ def _mean(interval: ConfidenceInterval, spec: str) -> str:
     return f"{interval.mean:+{spec}}" if isfinite(interval.mean) else UNKNOWN
 
 
-def _ends(interval: ConfidenceInterval, spec: str) -> str:
+def ends_text(interval: ConfidenceInterval, spec: str) -> str:
+    """The ends of a 95% interval, each in a format; `-` if they are unknown."""
     if interval.low is None or not isfinite(interval.mean):
         return UNKNOWN
-    return f"[{interval.low:+{spec}}, {interval.high:+{spec}}]"
+    return f"[{interval.low:{spec}}, {interval.high:{spec}}]"
 
 
 DIFFERENCES: tuple[Column[PairedDifference], ...] = (
@@ -106,7 +107,7 @@ DIFFERENCES: tuple[Column[PairedDifference], ...] = (
         "lower end of its 95% interval",
         lambda row: row.cost.low,
         heading="95%",
-        cell=lambda row: _ends(row.cost, ".2f"),
+        cell=lambda row: ends_text(row.cost, "+.2f"),
         rank=1,
     ),
     Column("cost_high", "upper end of its 95% interval", lambda row: row.cost.high),
@@ -122,7 +123,7 @@ DIFFERENCES: tuple[Column[PairedDifference], ...] = (
         "lower end of its 95% interval",
         lambda row: row.runtime.low,
         heading="95%",
-        cell=lambda row: _ends(row.runtime, ".3f"),
+        cell=lambda row: ends_text(row.runtime, "+.3f"),
         rank=2,
     ),
     Column("runtime_high", "upper end of its 95% interval", lambda row: row.runtime.high),

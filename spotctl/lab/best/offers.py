@@ -85,15 +85,6 @@ class RankedOffer:
         return self.usd_per_hour / (1 - self.eviction * self.lost_hours)
 
     @property
-    def discount(self) -> float | None:
-        return 1 - self.price / self.on_demand if self.on_demand else None
-
-    @property
-    def gpu_memory_gib(self) -> int | None:
-        """The memory of one GPU, where it is known."""
-        return GPU_MEMORY_GIB.get(self.machine.accelerator or "")
-
-    @property
     def source(self) -> str:
         """Where the price is from."""
         if self.market.is_synthetic:

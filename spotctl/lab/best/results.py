@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from pricing_data.catalog import GPU_MEMORY_GIB
 from pricing_data.units import age, counted, format_time, to_usd
 from spotctl.home.errors import BadRequest
 from spotctl.lab.best.offers import SORTS, RankedOffer, ranked
@@ -76,7 +77,13 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
         heading="score",
         show="{:g}",
     ),
-    Column("discount", "price reduction against on demand, as a share", heading="below list", show=percent),
+    Column(
+        "discount",
+        "price reduction against on demand, as a share",
+        lambda offer: 1 - offer.price / offer.on_demand if offer.on_demand else None,
+        heading="below list",
+        show=percent,
+    ),
     Column(
         "on_demand",
         "on-demand price in dollars per hour",
@@ -86,7 +93,12 @@ OFFERS: tuple[Column[RankedOffer], ...] = (
     Column("memory_gib", "memory of a machine", lambda offer: offer.machine.memory_gib, heading="GiB", show="{:g}"),
     Column("gpu", "model of its GPUs; null without", lambda offer: offer.machine.accelerator),
     Column("gpus", "number of its GPUs", lambda offer: offer.machine.accelerators, heading="GPUs", cell=_gpus),
-    Column("gpu_memory_gib", "memory of one GPU", lambda offer: offer.gpu_memory_gib, heading="GPU GiB"),
+    Column(
+        "gpu_memory_gib",
+        "memory of one GPU",
+        lambda offer: GPU_MEMORY_GIB.get(offer.machine.accelerator or ""),
+        heading="GPU GiB",
+    ),
     Column(
         "machine_as_of",
         "date of the shipped description of the machine; null if the cloud itself described it",
@@ -184,15 +196,13 @@ class PriceCondition:
 
     def met_by(self, offers: Iterable[RankedOffer]) -> list[RankedOffer]:
         """The offers that meet the condition, the best first."""
-        return [offer for offer in ranked(offers, self.by) if (self._figure(offer) or float("inf")) < self.below]
+        figure = SORTS[self.by]
+        return [offer for offer in ranked(offers, self.by) if (figure(offer) or float("inf")) < self.below]
 
     def shown(self, offer: RankedOffer) -> str:
         """The offer's figure in words."""
-        figure = self._figure(offer)
+        figure = SORTS[self.by](offer)
         return "unknown" if figure is None else _WORDS[self.by].format(figure)
-
-    def _figure(self, offer: RankedOffer) -> float | None:
-        return SORTS[self.by](offer)
 
 
 def price_message(condition: PriceCondition, offers: Sequence[RankedOffer], now: int) -> Message:

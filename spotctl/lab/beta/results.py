@@ -197,8 +197,7 @@ def draw_curve(curve: Sequence[BidEstimate], path: Path) -> None:
     chances.set_ylabel(f"evicted within {age(curve[0].window / 1e6)}")
     chances.yaxis.set_major_formatter(lambda share, _: f"{share:.3g}")
     chances.legend(frameon=False, fontsize=9)
-    synthetic = " (synthetic)" if curve[0].market.is_synthetic else ""
-    chances.set_title(f"{curve[0].market}{synthetic}, {format_time(curve[0].at)}", loc="left", fontsize=10)
+    chances.set_title(f"{market_name(curve[0].market)}, {format_time(curve[0].at)}", loc="left", fontsize=10)
     medians = [estimate.median_seconds_to_eviction for estimate in estimates]
     times.plot(deltas, [float("nan") if m is None else m / 60 for m in medians], color=_ESTIMATE, marker="o", ms=3)
     times.set_ylim(bottom=0)

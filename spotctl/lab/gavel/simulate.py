@@ -27,7 +27,7 @@ from pricing_data.units import usd_text
 from spotctl.home.errors import BadRequest
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
 from spotctl.lab.option_values import amounts
-from spotctl.show.columns import WALL_SECONDS, Column, chosen, figures, save_csv
+from spotctl.show.columns import WALL_SECONDS, Column, chosen, save_csv
 from spotctl.show.plots import BLUE, GOLD, GREEN, INK, ORANGE, PURPLE, output_folder, panels, save_plot
 
 if TYPE_CHECKING:
@@ -312,8 +312,8 @@ def table(summary: SimulationSummary) -> Table:
     rows.add_column(no_wrap=True)
     rows.add_column(justify="right", no_wrap=True)
     order = "jobs average_jct_seconds makespan_seconds utilization finish_time_fairness moves_per_job cost_usd"
-    for name, value in figures(chosen((*SUMMARY, *_ONLY_SHOWN), f"{order} slo_violations"), summary):
-        rows.add_row(name, value)
+    for column in chosen((*SUMMARY, *_ONLY_SHOWN), f"{order} slo_violations"):
+        rows.add_row(column.heading, column.text(summary))
     for group in summary.groups:
         rows.add_row(f"completion time, {group.jobs:,} jobs of {group.name}", _hours(group.average_jct_seconds))
     return rows

@@ -20,7 +20,7 @@ from spotctl.planning.values import (
 )
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.columns import Column, as_json
-from spotctl.show.freshness import FRESHNESS, freshness_json
+from spotctl.show.freshness import FRESHNESS, fetch_command
 from spotctl.show.phrases import moment
 from spotctl.show.plans.plan_tables import ZONE, considered_zones
 
@@ -394,7 +394,8 @@ ANSWER: tuple[Column[Any], ...] = (*PLAN, CLUSTER, *FRESHNESS, *REASONS)
 
 def answers(planned: JobPlans) -> list[dict[str, Any]]:
     """Jobs that were planned together, with how current the prices of their clouds are."""
-    freshness = freshness_json(planned.clouds, planned.at)
+    fetch = fetch_command(planned.clouds, planned.at)
+    freshness = as_json(FRESHNESS, {"clouds": planned.clouds, "fetch": fetch}, planned.at)
     return [
         {**as_json(PLAN, plan, launch_moment(plan)), **freshness, **as_json(REASONS, planned)} for plan in planned.plans
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
+from operator import itemgetter
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -28,8 +29,8 @@ from spotctl.home.cloud import cloud_of
 from spotctl.planning.explain import TrainingMode, change_of_pace, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, JobPlan
-from spotctl.show.columns import Column
-from spotctl.show.layout import RankedColumn, TableCell, pairs_table, within
+from spotctl.show.columns import Column, fitting
+from spotctl.show.layout import TableCell, pairs_table
 from spotctl.show.phrases import bids_text, chance, hours_text, slice_text
 from spotctl.show.plans.summary import restart_words, summary
 from spotctl.show.terminal import dollars, market_name
@@ -100,14 +101,14 @@ def _choices(plan: JobPlan, width: int) -> Table:
 
     # Where a cloud takes no bids, the column says little.
     without_bids = not any(markets_of(choice.rent.offer.market.cloud).takes_bids for choice in plan.cost.choice)
-    ranked = [
-        RankedColumn(heading, column, rank=int(heading == "bid" and without_bids))
-        for heading, column in zip(headings, zip(*rows, strict=True), strict=True)
+    columns: list[Column[list[TableCell]]] = [
+        Column(heading, heading=heading, cell=itemgetter(i), rank=int(heading == "bid" and without_bids))
+        for i, heading in enumerate(headings)
         if wide or heading not in {"price", "95%"}
     ]
-    kept = within(width, ranked)
-    table = _table(*(column.heading for column in kept))
-    for row in zip(*(column.cells for column in kept), strict=True):
+    shown = fitting(columns, rows, width)
+    table = _table(*(column.key for column, _ in shown))
+    for row in zip(*(cells for _, cells in shown), strict=True):
         table.add_row(*row)
     return table
 

@@ -17,7 +17,7 @@ from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.home.errors import BadRequest
 from spotctl.show.plots import BLUE, INK, RED, check_picture, panels, save_plot
-from spotctl.show.terminal import against_on_demand, dollars, needs_log_scale, percent
+from spotctl.show.terminal import against_on_demand, dollars, market_name, needs_log_scale, percent
 
 SUFFIXES = (".png", ".svg", ".html")
 MAX_MARKETS = 12
@@ -78,7 +78,7 @@ def _figure(histories: Sequence[tuple[PriceSeries, MarketStats]]) -> Figure:
         comparison = f", {against_on_demand(stats.discount)}" if stats.discount is not None else ""
         if stats.coverage < 1:
             comparison += f", observed {percent(stats.coverage)} of the time"
-        title = f"{_labeled(stats)}: mean {dollars(stats.mean)}{comparison}"
+        title = f"{market_name(stats.market)}: mean {dollars(stats.mean)}{comparison}"
         axes.set_ylabel("$ per hour")
         axes.set_title(title.replace("$", r"\$"), loc="left", fontsize=10)
         axes.grid(visible=True, alpha=0.25)
@@ -102,10 +102,6 @@ def _drawn(series: PriceSeries) -> tuple[NDArray[np.datetime64], NDArray[np.floa
     return times[order].astype("datetime64[us]"), prices[order]
 
 
-def _labeled(stats: MarketStats) -> str:
-    return f"{stats.market}{' (synthetic)' if stats.market.is_synthetic else ''}"
-
-
 def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) -> str:
     with mpl.rc_context({"svg.fonttype": "none"}):
         drawing = io.StringIO()
@@ -116,7 +112,7 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
     for _, stats in histories:
         above = stats.hours_above_on_demand
         row = {
-            "market": _labeled(stats),
+            "market": str(market_name(stats.market)),
             "mean": dollars(stats.mean),
             "median": dollars(stats.median),
             "highest": dollars(stats.highest),

@@ -2,65 +2,140 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from rich.text import Text
 
-from pricing_data.sources.base import Effort, SourceNeeds, disk_megabytes, effort, minutes
-from pricing_data.units import HOUR, counted, format_time, to_usd
-from spotctl.clouds.wiring import prices_of
-from spotctl.show.columns import Column
+from pricing_data.sources.base import SourceNeeds
+from pricing_data.units import HOUR, age, counted, format_time, to_usd
+from spotctl.show.columns import UNKNOWN, Column, chosen, fitting
 from spotctl.show.freshness import FRESHNESS
-from spotctl.show.layout import plain_table
+from spotctl.show.layout import LongTable
+from spotctl.show.terminal import dollars, market_name, percent
 
 if TYPE_CHECKING:
     from pricing_data.availability import Interruption
     from pricing_data.catalog import InstanceType
     from pricing_data.ingest import FileReport, TaskReport
     from pricing_data.query import QueryResult
-    from pricing_data.sources.base import FetchRequest, SourceNeeds
     from pricing_data.stats import GapReport, MarketStats
     from pricing_data.store.facts import LostPrices
     from pricing_data.store.table import PriceCorrection
 
 
 STATS: tuple[Column[MarketStats], ...] = (
-    Column("market", "the market: cloud/region/zone/type", lambda summary: str(summary.market)),
-    Column("events", "number of price changes stored"),
+    Column(
+        "market",
+        "the market: cloud/region/zone/type",
+        lambda summary: str(summary.market),
+        heading="market",
+        cell=lambda summary: market_name(summary.market),
+    ),
+    Column("events", "number of price changes stored", heading="events", show="{:,}", rank=130),
     Column("first", "time of the first", lambda summary: format_time(summary.first)),
     Column("last", "last time at which the price was observed", lambda summary: format_time(summary.last)),
     Column(
         "price_now", "newest price, in dollars per hour as all prices here", lambda summary: to_usd(summary.price_now)
     ),
-    Column("mean", "mean over time", lambda summary: to_usd(summary.mean)),
+    Column(
+        "mean",
+        "mean over time",
+        lambda summary: to_usd(summary.mean),
+        heading="mean/h",
+        cell=lambda summary: dollars(summary.mean),
+    ),
     Column(
         "on_demand",
         "on-demand price; null if unknown",
         lambda summary: to_usd(summary.on_demand.price) if summary.on_demand else None,
+        heading="on-demand/h",
+        cell=lambda summary: dollars(summary.on_demand.price) if summary.on_demand else UNKNOWN,
+        rank=100,
     ),
     Column(
         "on_demand_as_of",
         "date of the on-demand price",
         lambda summary: format_time(summary.on_demand.as_of) if summary.on_demand else None,
     ),
-    Column("discount", "price reduction of the mean against on demand, as a share"),
+    Column(
+        "discount",
+        "price reduction of the mean against on demand, as a share",
+        heading="discount",
+        show=percent,
+        rank=1,
+    ),
     Column("median", "median over time", lambda summary: to_usd(summary.median)),
-    Column("lowest", "lowest price", lambda summary: to_usd(summary.lowest)),
-    Column("highest", "highest price", lambda summary: to_usd(summary.highest)),
-    Column("changes_per_day", "price changes per day"),
-    Column("spikes_per_day", "rises far above the median, per day"),
-    Column("hours_above_on_demand", "hours for which the price was above the on-demand price"),
-    Column("outliers", "number of prices so high that they are probably errors"),
-    Column("coverage", "share of the time between first and last that was observed"),
+    Column(
+        "lowest",
+        "lowest price",
+        lambda summary: to_usd(summary.lowest),
+        heading="lowest",
+        cell=lambda summary: dollars(summary.lowest),
+        rank=150,
+    ),
+    Column(
+        "highest",
+        "highest price",
+        lambda summary: to_usd(summary.highest),
+        heading="highest",
+        cell=lambda summary: dollars(summary.highest),
+        rank=120,
+    ),
+    Column("changes_per_day", "price changes per day", heading="changes/day", show="{:.1f}", rank=110),
+    Column("spikes_per_day", "rises far above the median, per day", heading="spikes/day", show="{:.2f}", rank=150),
+    Column(
+        "hours_above_on_demand",
+        "hours for which the price was above the on-demand price",
+        heading="h above on-demand",
+        show="{:,.1f}",
+        rank=130,
+    ),
+    Column(
+        "outliers",
+        "number of prices so high that they are probably errors",
+        heading="",
+        cell=lambda summary: Text(counted(summary.outliers, "outlier"), style="red") if summary.outliers else "",
+    ),
+    Column(
+        "coverage",
+        "share of the time between first and last that was observed",
+        heading="observed",
+        show=percent,
+        rank=110,
+    ),
     Column("observed_hours", "hours observed", lambda summary: summary.observed / HOUR),
     Column(
-        "age_seconds", "time since the price was last observed", value_at=lambda summary, now: summary.age_seconds(now)
+        "age_seconds",
+        "time since the price was last observed",
+        value_at=lambda summary, now: summary.age_seconds(now),
+        heading="last seen",
+        show=lambda seconds: f"{age(seconds)} ago",
+        rank=150,
     ),
     Column("synthetic", "whether the prices are generated", lambda summary: summary.market.is_synthetic),
 )
+_IN_TABLE = (
+    "market events mean on_demand discount coverage lowest highest changes_per_day spikes_per_day hours_above_on_demand"
+    " age_seconds outliers"
+)
+
+
+def stats_table(summaries: Sequence[MarketStats], now: int, width: int) -> LongTable:
+    """A row of statistics per market; a narrow terminal gets the most important columns, and any hole is shown.
+
+    The rank of a column is the width from which on it is shown, if the names of the markets leave room for it.
+    """
+    columns = chosen(STATS, _IN_TABLE)
+    if any(summary.coverage < 1 for summary in summaries):
+        columns = tuple(replace(column, rank=0) if column.key == "coverage" else column for column in columns)
+    shown = fitting([column for column in columns if width >= column.rank], summaries, width, now)
+    headings = [column.heading or "" for column, _ in shown]
+    return LongTable(headings, list(zip(*(cells for _, cells in shown), strict=True)))
+
+
 MACHINE: tuple[Column[InstanceType], ...] = (
     Column("vcpus", "number of vCPUs"),
     Column("memory_gib", "memory"),
@@ -115,10 +190,22 @@ CORRECTION: tuple[Column[PriceCorrection], ...] = (
     Column("made", "when it was corrected", lambda made: format_time(made.made)),
 )
 _STORED: tuple[Column[Any], ...] = (
-    Column("added", "price events that are new", lambda report: report.committed.added),
-    Column("known", "price events that were stored already", lambda report: report.committed.known),
+    Column(
+        "added",
+        "price events that are new",
+        lambda report: report.committed.added,
+        heading="new prices",
+        show="{:,}",
+    ),
+    Column(
+        "known",
+        "price events that were stored already",
+        lambda report: report.committed.known,
+        heading="known",
+        show="{:,}",
+    ),
     Column("conflicts", "price events that contradict stored ones", lambda report: report.committed.conflicts),
-    Column("facts", "on-demand prices and other facts stored"),
+    Column("facts", "on-demand prices and other facts stored", heading="facts", show="{:,}"),
 )
 IMPORTED: tuple[Column[FileReport], ...] = (
     Column("file", "the file, or its address"),
@@ -133,14 +220,16 @@ IMPORTED: tuple[Column[FileReport], ...] = (
     Column("failure", "why the file was rejected, or not read to its end; null if it was read completely"),
 )
 FETCHED: tuple[Column[TaskReport], ...] = (
-    Column("cloud", "the cloud"),
-    Column("region", "the region"),
-    Column("what", "what was fetched"),
+    Column("cloud", "the cloud", heading="cloud"),
+    Column("region", "the region", heading="region"),
+    Column("what", "what was fetched", heading="what"),
     *_STORED,
     Column(
         "failure",
         "what went wrong; null if nothing did",
         lambda report: str(report.failure) if report.failure else None,
+        heading="",
+        cell=lambda report: Text("failed", style="red") if report.failure else Text("done", style="green"),
     ),
 )
 GAPS: tuple[Column[GapReport], ...] = (
@@ -235,6 +324,12 @@ PICTURE: tuple[Column[Any], ...] = (
 )
 CORRECTIONS: tuple[Column[Any], ...] = (Column("corrections", "the corrections", each=CORRECTION),)
 
+NEEDS: tuple[Column[SourceNeeds], ...] = (
+    Column("cloud", heading="cloud"),
+    Column("what", heading="provides"),
+    Column("needs", heading="needs", cell=lambda source: source.needs or "no account"),
+    Column("note", heading="remark"),
+)
 SOURCES: tuple[Column[Any], ...] = (Column("sources", "what can be fetched", each=SourceNeeds),)
 QUERY: tuple[Column[Any], ...] = (Column("rows", "the result", each=(Column("*", "value of this column"),)),)
 EXPORTED: tuple[Column[Any], ...] = (
@@ -319,31 +414,3 @@ def lost_remarks(lost: Sequence[LostPrices]) -> list[str]:
         f" {counted(prices.rows, 'price change')}, set aside as damaged"
         for prices in lost
     ]
-
-
-def announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int) -> list[str]:
-    """About how many calls, rows, minutes and megabytes, a line in all. Nothing if no task can run."""
-    planned = [
-        (task.cloud, task.what) for task in tasks if not task.done and not (task.optional and task.region == "-")
-    ]
-    if not planned:
-        return []
-    efforts = (prices_of(cloud).EFFORTS.get(what, Effort()) for cloud, what in planned)
-    total = effort(efforts, request.until - request.since, some_types=bool(request.types))
-    regions = Counter(cloud for cloud, region in {(task.cloud, task.region) for task in tasks if task.region != "-"})
-    places = ", ".join(f"{cloud} ({counted(count, 'region')})" for cloud, count in sorted(regions.items()))
-    wait = minutes(total, workers)
-    duration = f"{wait:,.0f} minutes" if wait >= 1.5 else "no more than two minutes"
-    return [
-        f"asks {places or ', '.join(sorted({cloud for cloud, _ in planned}))}: about {total.calls:,.0f} requests,"
-        f" {total.megabytes:,.0f} MB to download, {total.rows:,.0f} rows, {disk_megabytes(total):,.1f} MB of disk,"
-        f" {duration} (narrow it with --region, --type, --since)"
-    ]
-
-
-def needs(sources: Sequence[SourceNeeds]) -> Table:
-    """A row per source."""
-    table = plain_table("cloud", "provides", "needs", "remark", names=4)
-    for source in sources:
-        table.add_row(source.cloud, source.what, source.needs or "no account", source.note)
-    return table

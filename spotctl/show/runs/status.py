@@ -58,11 +58,6 @@ def shown_loss(loss: float | None) -> str | None:
     return None if loss is None else f"{loss:.4g}"
 
 
-def _blank(value: object) -> str:
-    """A cell that is empty where there is no value."""
-    return "" if value is None else str(value)
-
-
 MACHINE: tuple[Column[HeldMachine], ...] = (
     Column("id", "id of the machine"),
     Column("market", "its market", lambda machine: str(machine.market)),
@@ -135,7 +130,7 @@ RUN: tuple[Column[RunView], ...] = (
         "stage",
         "stage of a training, 1 to 3; null for commands",
         heading="stage",
-        cell=lambda view: _blank(view.stage),
+        unknown="",
         rank=5,
     ),
     Column(
@@ -146,13 +141,14 @@ RUN: tuple[Column[RunView], ...] = (
         rank=1,
         each=MACHINE,
     ),
-    Column("clock", "clocks that a training has done", heading="clock", cell=lambda view: _blank(view.clock), rank=3),
+    Column("clock", "clocks that a training has done", heading="clock", unknown="", rank=3),
     Column(
         "loss",
         "loss at the last clock, and of the model once that is made; null for commands",
         lambda view: view.model_loss,
         heading="loss",
-        cell=lambda view: _blank(shown_loss(view.model_loss)),
+        show="{:.4g}",
+        unknown="",
         rank=4,
     ),
     Column("spent_usd", "cost so far", lambda view: usd(_spending(view).amount), heading="spent", cell=spent_text),

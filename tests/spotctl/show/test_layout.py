@@ -7,14 +7,18 @@ import io
 import pytest
 from rich.console import Console
 
-from spotctl.show.layout import RankedColumn, ranked_table, within
+from spotctl.show.columns import Column, fitting, table
 
-COLUMNS = (
-    RankedColumn("strategy", ["standard+checkpoint", "proteus"]),
-    RankedColumn("jobs", ["60", "60"], 2),
-    RankedColumn("cost %", ["38.4", "28.6"]),
-    RankedColumn("95%", ["[38.1, 38.9]", "[28.0, 29.3]"], 1),
+COLUMNS: tuple[Column[dict[str, str]], ...] = (
+    Column("strategy", heading="strategy"),
+    Column("jobs", heading="jobs", rank=2),
+    Column("cost", heading="cost %"),
+    Column("ends", heading="95%", rank=1),
 )
+ROWS = [
+    {"strategy": "standard+checkpoint", "jobs": "60", "cost": "38.4", "ends": "[38.1, 38.9]"},
+    {"strategy": "proteus", "jobs": "60", "cost": "28.6", "ends": "[28.0, 29.3]"},
+]
 
 
 @pytest.mark.parametrize(
@@ -28,12 +32,12 @@ COLUMNS = (
     ],
 )
 def test_the_least_important_columns_are_left_out_first(width: int, headings: str) -> None:
-    assert " ".join(one.heading for one in within(width, COLUMNS)) == headings
+    assert " ".join(column.heading or "" for column, _ in fitting(COLUMNS, ROWS, width)) == headings
 
 
 def test_names_stay_whole_as_long_as_the_most_important_columns_fit() -> None:
     text = io.StringIO()
-    Console(file=text, width=30).print(ranked_table(30, COLUMNS))
+    Console(file=text, width=30).print(table(COLUMNS, ROWS, 30))
     assert [line.rstrip() for line in text.getvalue().splitlines()] == [
         "strategy             cost %",
         "standard+checkpoint    38.4",
