@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -16,13 +17,20 @@ _SHORT_LABEL = 6
 """Characters of `21 Nov`."""
 
 
+DataT = TypeVar("DataT")
+
+
 @dataclass(frozen=True, slots=True)
-class BarPart:
-    """A part of a bar: its color class, name and value."""
+class Series(Generic[DataT]):
+    """A series of a chart: its color class, its name, and its data."""
 
     class_: str
     name: str
-    value: float
+    data: DataT
+
+
+BarPart = Series[float]
+"""A part of a bar, with its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,7 @@ class Bar:
     @property
     def value(self) -> float:
         """The height of the bar. Refunds, which are negative, do not count."""
-        return sum(max(part.value, 0.0) for part in self.parts)
+        return sum(max(part.data, 0.0) for part in self.parts)
 
 
 def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html:
@@ -53,12 +61,12 @@ def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html
         middle = canvas.left + spacing * (i + 0.5)
         base = 0.0
         for part in bar.parts:
-            if part.value <= 0:
+            if part.data <= 0:
                 continue
-            top, foot = y(base + part.value), y(base)
+            top, foot = y(base + part.data), y(base)
             piece = el("rect", x=middle - width / 2, y=top, width=width, height=foot - top, class_=part.class_)
-            parts.append(markup.titled(piece, f"{bar.name}: {part.name}, ${part.value:,.4f}"))
-            base += part.value
+            parts.append(markup.titled(piece, f"{bar.name}: {part.name}, ${part.data:,.4f}"))
+            base += part.data
         if i % every == 0:
             parts.append(markup.axis_label(canvas, middle, bar.label))
     return canvas.drawing(title, *parts)
@@ -66,13 +74,13 @@ def stacked_bars(canvas: markup.Canvas, title: str, bars: Sequence[Bar]) -> Html
 
 def share_bar(title: str, parts: Sequence[BarPart]) -> Html:
     """A horizontal bar that is divided into the parts of a sum."""
-    known = [part for part in parts if part.value > 0]
-    total = sum(part.value for part in known) or 1.0
+    known = [part for part in parts if part.data > 0]
+    total = sum(part.data for part in known) or 1.0
     x, pieces = 0.0, []
     for part in known:
-        width = 1000 * part.value / total
+        width = 1000 * part.data / total
         rect = el("rect", x=x, y=0, width=max(width - 2, 0.5), height=_SHARE_HEIGHT, class_=part.class_)
-        pieces.append(markup.titled(rect, f"{part.name}: ${part.value:,.4f}, {part.value / total:.1%}"))
+        pieces.append(markup.titled(rect, f"{part.name}: ${part.data:,.4f}, {part.data / total:.1%}"))
         x += width
     # It has no text, so it may be stretched to the available width.
     box, ratio = f"0 0 1000 {_SHARE_HEIGHT}", "none"
@@ -152,14 +160,8 @@ _BAND = 20
 """Height of the band above the machines that shows the stages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A series that is stacked on the one before: its color class, name, and value from each moment on."""
-
-    class_: str
-    name: str
-    points: tuple[tuple[int, float], ...]
-
+Layer = Series[tuple[tuple[int, float], ...]]
+"""A series that is stacked on the one before: its value from each moment on."""
 
 EvictionMark = tuple[int, bool, str]
 """Machines that were evicted at one moment: this moment, whether they were warned, and a tooltip."""
@@ -218,18 +220,13 @@ def cumulative(canvas: markup.Canvas, title: str, layers: Sequence[Layer]) -> Ht
     return canvas.drawing(title, *parts)
 
 
-@dataclass(frozen=True, slots=True)
-class PriceLine:
-    """The prices paid in one market: (begin, end, percent of on-demand) for each interval."""
-
-    class_: str
-    name: str
-    pieces: tuple[tuple[int, int, float], ...]
+PriceLine = Series[tuple[tuple[int, int, float], ...]]
+"""The prices paid in one market: (begin, end, percent of on-demand) for each interval."""
 
 
 def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Html:
     """Prices paid while machines were held, in percent of the on-demand price, which is a dashed line."""
-    pieces = [piece for line in series for piece in line.pieces]
+    pieces = [piece for line in series for piece in line.data]
     x = canvas.x(min(begin for begin, _, _ in pieces), max(end for _, end, _ in pieces))
     values = markup.nice(max(100.0, *(percent for _, _, percent in pieces)), 4)
     y = canvas.y(values)
@@ -237,7 +234,7 @@ def prices(canvas: markup.Canvas, title: str, series: Sequence[PriceLine]) -> Ht
     parts.append(el("line", x1=canvas.left, x2=canvas.width - canvas.right, y1=y(100), y2=y(100), class_="listed"))
     parts.append(markup.text(canvas.width - canvas.right, y(100) - 6, "on demand", "strong", "end"))
     for line in series:
-        for run in unbroken(line.pieces):
+        for run in unbroken(line.data):
             corners = [(x(at), y(percent)) for begin, end, percent in run for at in (begin, end)]
             percents = [percent for _, _, percent in run]
             stroke = el("path", d=markup.path(corners), class_=f"stroke {line.class_}")
@@ -258,17 +255,17 @@ def unbroken(pieces: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, i
 
 
 def _span(layers: Sequence[Layer]) -> tuple[int, int]:
-    moments = [at for layer in layers for at, _ in layer.points]
+    moments = [at for layer in layers for at, _ in layer.data]
     return min(moments), max(moments)
 
 
 def _stacked(layers: Sequence[Layer]) -> list[list[tuple[int, float]]]:
     """The upper edge of each layer; all layers have the same moments."""
-    sums = [0.0] * len(layers[0].points)
+    sums = [0.0] * len(layers[0].data)
     levels = []
     for layer in layers:
-        sums = [low + value for low, (_, value) in zip(sums, layer.points, strict=True)]
-        levels.append([(at, value) for (at, _), value in zip(layer.points, sums, strict=True)])
+        sums = [low + value for low, (_, value) in zip(sums, layer.data, strict=True)]
+        levels.append([(at, value) for (at, _), value in zip(layer.data, sums, strict=True)])
     return levels
 
 

@@ -204,30 +204,6 @@ class Unit(Enum):
     DOLLARS_PER_WORK = auto()
     BYTES = auto()
 
-    def json(self, value: FigureValue) -> FigureValue:
-        """The value in JSON: dollars and hours as numbers, None for unknown."""
-        if value is None:
-            return None
-        match self:
-            case Unit.DOLLARS:
-                return usd(int(value))
-            case Unit.HOURS:
-                return value / HOUR
-            case _:
-                return value
-
-    def csv(self, value: FigureValue) -> str:
-        """The value in CSV: dollars with all nine decimals, empty for unknown."""
-        if value is None:
-            return ""
-        return f"{self.json(value):.9f}" if self is Unit.DOLLARS else str(self.json(value))
-
-    def text(self, value: FigureValue, digits: int) -> str:
-        """The value for a reader; `digits` are the decimals of dollars."""
-        if value is None:
-            return UNKNOWN
-        return money(int(value), digits) if self is Unit.DOLLARS else _TEXTS[self](value)
-
 
 _TEXTS: Mapping[Unit, Callable[[int | float], str]] = {
     Unit.PERCENT: percent,
@@ -260,20 +236,38 @@ class FigureColumn:
     meaning: str
 
     def json(self, figures: Figures) -> FigureValue:
-        return self.unit.json(getattr(figures, self.figure))
+        """The figure in JSON: dollars and hours as numbers, None for unknown."""
+        value: FigureValue = getattr(figures, self.figure)
+        if value is None:
+            return None
+        match self.unit:
+            case Unit.DOLLARS:
+                return usd(int(value))
+            case Unit.HOURS:
+                return value / HOUR
+            case _:
+                return value
 
     def of(self, holder: str) -> Column[Any]:
         """The column of an object that has the figures as its attribute `holder`."""
         return Column(self.name, self.meaning, lambda row: self.json(getattr(row, holder)))
 
     def csv(self, figures: Figures) -> str:
-        return self.unit.csv(getattr(figures, self.figure))
+        """The figure in CSV: dollars with all nine decimals, empty for unknown."""
+        value = self.json(figures)
+        if value is None:
+            return ""
+        return f"{value:.9f}" if self.unit is Unit.DOLLARS else str(value)
 
     def text(self, figures: Figures, digits: int) -> str:
-        """The figure for a reader. Sums that lack something are "at least" so much, and the total says its bounds."""
+        """The figure for a reader; `digits` are the decimals of dollars. Sums that lack something are "at least" so
+        much, and the total says its bounds."""
         if self.figure == "total":
             return total(figures, digits)
-        text = self.unit.text(getattr(figures, self.figure), digits)
+        value: FigureValue = getattr(figures, self.figure)
+        if value is None:
+            return UNKNOWN
+        text = money(int(value), digits) if self.unit is Unit.DOLLARS else _TEXTS[self.unit](value)
         return f"at least {text}" if figures.is_least and self.figure in _SUMS and text != UNKNOWN else text
 
 

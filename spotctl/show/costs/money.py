@@ -11,7 +11,7 @@ import numpy as np
 from pricing_data.market import Market
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
-from spotctl.show.costs.charts import Bar, BarPart, Layer, PriceLine
+from spotctl.show.costs.charts import Bar, BarPart, Layer, PriceLine, Series
 from spotctl.show.costs.columns import short_day
 from spotctl.show.costs.cost import Figures, Report, usd
 from spotctl.show.costs.markup import SERIES, series_class
@@ -101,7 +101,7 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
 
 def _bar(label: str, name: str, rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> Bar:
     sums = {market: sum(row.amount for row in market_rows) for market, market_rows in _by_market(rows).items()}
-    parts = tuple(BarPart(cost.class_, cost.name, usd(sums.get(cost.market, 0))) for cost in markets)
+    parts = tuple(Series(cost.class_, cost.name, usd(sums.get(cost.market, 0))) for cost in markets)
     return Bar(label, name, parts)
 
 
@@ -120,7 +120,7 @@ def cumulative_of(rows: Sequence[LedgerRow], markets: Sequence[MarketCost]) -> l
                 sums += row.amount * share
         dollars = np.maximum(sums / NANO_SECONDS_PER_DOLLAR, 0.0)
         points = zip(moments.tolist(), dollars.tolist(), strict=True)
-        layers.append(Layer(cost.class_, cost.name, tuple(points)))
+        layers.append(Series(cost.class_, cost.name, tuple(points)))
     return layers
 
 
@@ -131,7 +131,7 @@ def held_prices(rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> lis
     for cost in markets:
         if cost.market in by_market and cost.listed:
             pieces = _percents(by_market[cost.market], cost.listed)
-            lines.append(PriceLine(cost.class_, cost.name, tuple(pieces)))
+            lines.append(Series(cost.class_, cost.name, tuple(pieces)))
     return lines
 
 
@@ -159,8 +159,8 @@ def _percents(rows: Sequence[LedgerRow], listed: float) -> list[tuple[int, int, 
 
 
 def parts_of(figures: Figures) -> list[BarPart]:
-    parts = [BarPart(class_, name, usd(figures.uses.get(use, 0))) for use, class_, name in USES]
-    return [*parts, BarPart("other", "disks, addresses and traffic", usd(figures.other_charges))]
+    parts = [Series(class_, name, usd(figures.uses.get(use, 0))) for use, class_, name in USES]
+    return [*parts, Series("other", "disks, addresses and traffic", usd(figures.other_charges))]
 
 
 def _by_market(rows: Iterable[LedgerRow]) -> dict[Market, list[LedgerRow]]:

@@ -165,19 +165,19 @@ def _uses(report: Report) -> Html:
     parts = parts_of(report.whole)
     total, digits = usd(report.whole.total), fmt.digits_of(report)
     rows = [
-        (part.name, usd_text(part.value, digits), f"{part.value / total:.1%}" if total > 0 else "")
+        (part.name, usd_text(part.data, digits), f"{part.data / total:.1%}" if total > 0 else "")
         for part in parts
-        if part.value or part.class_ == "working"
+        if part.data or part.class_ == "working"
     ]
     heads = (ColumnHead("machines were", is_text=True), ColumnHead(fmt.paid(report)), ColumnHead("share"))
     foot = ("total", fmt.total(report.whole, digits), "")
     alt = "Cost by what machines did: " + "; ".join(f"{name} {value} {share}" for name, value, share in rows)
     free = report.whole.free
     more = f" Another {fmt.money(free, digits)} was charged and refunded." if free else ""
-    of_parts = sum(part.value for part in parts)
-    working_share = f"{parts[0].value / of_parts:.1%}" if of_parts > 0 else "Nothing"
+    of_parts = sum(part.data for part in parts)
+    working_share = f"{parts[0].data / of_parts:.1%}" if of_parts > 0 else "Nothing"
     lead = f"{working_share} of the cost bought work that was kept.{more}"
-    keys = [(part.class_, part.name) for part in parts if part.value > 0]
+    keys = [(part.class_, part.name) for part in parts if part.data > 0]
     picture = figure(share_bar(alt, parts), keys)
     return section("Where the money went", paragraph(lead, "lead"), picture, table(heads, rows, foot))
 

@@ -10,7 +10,7 @@ from spotctl.log.ledger.account import Eviction, RunTimeline
 from spotctl.log.outcomes import DONE
 from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
-from spotctl.show.costs.charts import Dot, EvictionMark, Layer, dot_chart, footprint, prices, unbroken
+from spotctl.show.costs.charts import Dot, EvictionMark, Series, dot_chart, footprint, prices, unbroken
 from spotctl.show.costs.columns import HTML_RUNS, texts
 from spotctl.show.costs.cost import Report, RunCost, usd
 from spotctl.show.costs.markup import (
@@ -73,7 +73,7 @@ def _footprint(run: RunTimeline) -> Html:
     if run.until > points[-1][0]:
         points.append((run.until, points[-1][1]))
     layers = [
-        Layer(class_, name, tuple((at, float(held[i])) for at, held in points))
+        Series(class_, name, tuple((at, float(held[i])) for at, held in points))
         for i, (class_, name) in enumerate(_LAYERS[:used])
     ]
     ends = [*(later for later, _ in run.stages[1:]), *(max(run.until, at) for at, _ in run.stages[-1:])]
@@ -82,7 +82,7 @@ def _footprint(run: RunTimeline) -> Html:
 
     title = f"Machines of {run.run} over time: at most {max(map(sum, counts))}, {len(run.evictions)} evicted"
     picture = for_both_widths(lambda canvas: footprint(canvas, title, layers, stages, marks), 300, 52)
-    keys = [(layer.class_, layer.name) for layer in layers if any(value for _, value in layer.points)]
+    keys = [(layer.class_, layer.name) for layer in layers if any(value for _, value in layer.data)]
     rows = [(moment(mix.at), *map(str, held)) for mix, held in zip(run.mixes, counts, strict=True)]
     heads = [ColumnHead("from (provider's clock)", is_text=True)]
     heads += [ColumnHead(name) for name in ("reliable", "on demand", "spot", "reserved")[:used]]
@@ -123,7 +123,7 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
         return Html()
     title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"
     picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
-    held = [(line.name, pieces) for line in lines for pieces in unbroken(line.pieces)]
+    held = [(line.name, pieces) for line in lines for pieces in unbroken(line.data)]
     begins = times([pieces[0][0] for _, pieces in held])
     rows = []
     for (name, pieces), begin in zip(held, begins, strict=True):

@@ -155,8 +155,10 @@ def markets(run: WatchedRun, width: int, most: int) -> Table:
     for line in lines[:most]:
         full = market_name(line.market) if wide else Text(f"{line.market.zone}/{line.market.instance_type}")
         price = run.price_of(line)
-        cells: list[str | Text] = [machines_of(line), _UNKNOWN if price is None else dollars(price), _bid(line)]
-        cells.append(dollars(line.on_demand))
+        is_spot = not (line.reliable or line.market.reservation)
+        bid = "none" if is_spot and not markets_of(line.market.cloud).takes_bids else bid_text(line)
+        spot = _UNKNOWN if price is None else dollars(price)
+        cells: list[str | Text] = [machines_of(line), spot, bid, dollars(line.on_demand)]
         if gpus:
             cells += ("", "") if line.gpus is None else map(percent, line.gpus)
         if sparks:
@@ -172,13 +174,10 @@ def machines_of(line: MarketView) -> str:
     return str(line.machines) if not line.warned else f"{line.machines} ({line.warned}!)"
 
 
-def _bid(line: MarketView) -> str:
-    if line.reliable:
-        return "reliable"
-    if line.market.reservation:
-        return "reserved"
-    if not markets_of(line.market.cloud).takes_bids:
-        return "none"
+def bid_text(line: MarketView) -> str:
+    """The highest bid that is held, or what stands for it: `reliable`, `reserved`."""
+    if line.reliable or line.market.reservation:
+        return "reliable" if line.reliable else "reserved"
     return _UNKNOWN if line.bid is None else dollars(line.bid)
 
 

@@ -16,7 +16,7 @@ from bidbrain.billing import usd
 from pricing_data.units import HOUR, SECOND, counted, usd_text
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED
-from spotctl.show.costs.charts import Layer, PriceLine, footprint, line_chart, prices
+from spotctl.show.costs.charts import PriceLine, Series, footprint, line_chart, prices
 from spotctl.show.costs.markup import (
     ColumnHead,
     Html,
@@ -35,7 +35,7 @@ from spotctl.show.costs.markup import (
 )
 from spotctl.show.phrases import moment
 from spotctl.show.runs.lines import command_progress
-from spotctl.show.runs.picture import machines_of
+from spotctl.show.runs.picture import bid_text, machines_of
 from spotctl.show.runs.reading import WatchedRun
 from spotctl.show.runs.run_view import MarketView, RunView
 from spotctl.show.runs.status import shown_loss, spent_text, ways_on
@@ -333,8 +333,8 @@ def _machines(run: WatchedRun) -> Html:
     counts = [(count.at, count.reliable, count.transient) for count in run.footprint]
     counts.append((max(view.now, counts[-1][0]), *counts[-1][1:]))
     layers = [
-        Layer("reliable", "reliable machines", tuple((at, float(reliable)) for at, reliable, _ in counts)),
-        Layer("spot", "spot machines", tuple((at, float(others)) for at, _, others in counts)),
+        Series("reliable", "reliable machines", tuple((at, float(reliable)) for at, reliable, _ in counts)),
+        Series("spot", "spot machines", tuple((at, float(others)) for at, _, others in counts)),
     ]
     marks = [
         (event.at, "without" not in str(event), str(event)) for event in run.events if str(event).startswith(EVICTED)
@@ -360,14 +360,14 @@ def _price_chart(run: WatchedRun) -> Html:
         return Html()
     held = [line for line in markets if line.machines and not line.reliable]
     lines = [_price_line(run, number, line) for number, line in enumerate(held)]
-    lines = [line for line in lines if line.pieces]
+    lines = [line for line in lines if line.data]
     heads = (ColumnHead("market", is_text=True), *map(ColumnHead, ("machines", "spot", "bid")))
     heads += (ColumnHead("on demand", wide_only=True),)
     rows = list[tuple[str, ...]]()
     for line in markets:
         price = run.price_of(line)
         spot = _UNKNOWN if price is None else dollars(price)
-        rows.append((str(line.market), machines_of(line), spot, _bid(line), dollars(line.on_demand)))
+        rows.append((str(line.market), machines_of(line), spot, bid_text(line), dollars(line.on_demand)))
     if any(line.gpus for line in markets):
         heads += (ColumnHead("GPU busy", wide_only=True), ColumnHead("GPU memory", wide_only=True))
         used = [("", "") if line.gpus is None else (percent(line.gpus[0]), percent(line.gpus[1])) for line in markets]
@@ -390,10 +390,4 @@ def _price_line(run: WatchedRun, number: int, line: MarketView) -> PriceLine:
             begun = max(begin, view.started)
             if begun < min(end, view.now):
                 pieces.append((begun, min(end, view.now), 100 * price / line.on_demand))
-    return PriceLine(series_class(number), str(line.market), tuple(pieces))
-
-
-def _bid(line: MarketView) -> str:
-    if line.reliable or line.market.reservation:
-        return "reliable" if line.reliable else "reserved"
-    return _UNKNOWN if line.bid is None else dollars(line.bid)
+    return Series(series_class(number), str(line.market), tuple(pieces))

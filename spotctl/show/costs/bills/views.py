@@ -135,13 +135,8 @@ MAX_LISTED, MAX_PLACES = 200, 4
 """The most differences listed on the terminal, and the most lines of the bill for one; JSON has all."""
 
 
-def percent_of(agreement: Agreement) -> float | None:
-    """The share that agreed, in percent; None if there was nothing to compare."""
-    return _percent(agreement.agreed)
-
-
-def _percent(share: float | None) -> float | None:
-    """With one decimal, rounded down so that only all of it gives 100."""
+def percent(share: float | None) -> float | None:
+    """A share in percent with one decimal, rounded down so that only all of it gives 100."""
     return None if share is None else floor(max(share, 0.0) * 1000 + 1e-9) / 10
 
 
@@ -162,12 +157,12 @@ AGREEMENT: tuple[Column[Agreement], ...] = (
     Column(
         "agreed_pct",
         "percentage of the compared amount on which ledger and bill agree; null if nothing was compared",
-        percent_of,
+        lambda agreement: percent(agreement.agreed),
     ),
     Column(
         "compared_pct",
         "percentage of the ledger in the billing period that could be compared; null if it has no amount",
-        lambda agreement: _percent(agreement.compared),
+        lambda agreement: percent(agreement.compared),
     ),
     Column(
         "not_compared_usd",
@@ -228,7 +223,7 @@ AGREEMENT: tuple[Column[Agreement], ...] = (
 
 def headline(agreement: Agreement) -> str:
     """How much of the ledger could be compared, how much of that agreed, and what the rest is."""
-    share, whole = _percent(agreement.compared), agreement.ledger + agreement.not_compared
+    share, whole = percent(agreement.compared), agreement.ledger + agreement.not_compared
     if share is None:
         compared = "the ledger has no costs in this bill's period"
     elif agreement.not_compared:
@@ -236,7 +231,7 @@ def headline(agreement: Agreement) -> str:
     else:
         compared = f"compared all {_dollars(whole)} of the ledger"
 
-    agreed = percent_of(agreement)
+    agreed = percent(agreement.agreed)
     text = f"{compared}: {'nothing to compare' if agreed is None else f'{agreed:g}% agreed'}"
     rest = [f"{_dollars(amount)} {kind.value}" for kind, amount in agreement.disputed.items() if amount]
     if foreign := sum(difference.kind is DifferenceKind.OTHER_CURRENCY for difference in agreement.differences):

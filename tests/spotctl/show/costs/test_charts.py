@@ -14,8 +14,7 @@ from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
 from spotctl.show.costs import markup
 from spotctl.show.costs.charts import (
     Bar,
-    BarPart,
-    Layer,
+    Series,
     footprint,
     line_chart,
     share_bar,
@@ -77,8 +76,8 @@ def test_labels_of_a_time_axis_stay_inside_the_chart(span: int, after: int, widt
 
 def test_bar_heights_are_proportional() -> None:
     bars = [
-        Bar("a", "a", (BarPart("s0", "x", 1.0), BarPart("s1", "y", 3.0))),
-        Bar("b", "b", (BarPart("s0", "x", 2.0), BarPart("s1", "y", -1.0))),
+        Bar("a", "a", (Series("s0", "x", 1.0), Series("s1", "y", 3.0))),
+        Bar("b", "b", (Series("s0", "x", 2.0), Series("s1", "y", -1.0))),
     ]
     text = stacked_bars(CANVAS, "", bars)
     first, second = rects(text, "s0")
@@ -91,7 +90,7 @@ def test_bar_heights_are_proportional() -> None:
 
 
 def test_share_bar_is_divided_by_value() -> None:
-    text = share_bar("", [BarPart("a", "a", 3.0), BarPart("b", "b", 0.0), BarPart("c", "c", 1.0)])
+    text = share_bar("", [Series("a", "a", 3.0), Series("b", "b", 0.0), Series("c", "c", 1.0)])
     (first,), none, (last,) = rects(text, "a"), rects(text, "b"), rects(text, "c")
     assert (first["width"], last["x"], last["width"]) == (748, 750, 248)
     assert none == []
@@ -100,8 +99,8 @@ def test_share_bar_is_divided_by_value() -> None:
 def test_footprint_steps_at_the_right_times() -> None:
     hours = [NIGHT, NIGHT + HOUR, NIGHT + 2 * HOUR]
     layers = [
-        Layer("reliable", "", tuple(zip(hours, (1.0, 1.0, 1.0), strict=True))),
-        Layer("spot", "", tuple(zip(hours, (4.0, 0.0, 0.0), strict=True))),
+        Series("reliable", "", tuple(zip(hours, (1.0, 1.0, 1.0), strict=True))),
+        Series("spot", "", tuple(zip(hours, (4.0, 0.0, 0.0), strict=True))),
     ]
     text = footprint(
         CANVAS,
@@ -155,12 +154,12 @@ def test_prices_are_the_mean_over_held_machines() -> None:
     report = report_of([made])
     markets = markets_of(replace(report, rows=tuple(rows)))
     (one,) = held_prices(rows, markets)
-    assert [((begin - NIGHT) // HOUR, (end - NIGHT) // HOUR) for begin, end, _ in one.pieces] == [
+    assert [((begin - NIGHT) // HOUR, (end - NIGHT) // HOUR) for begin, end, _ in one.data] == [
         (0, 1),
         (1, 2),
         (3, 4),
     ]
-    assert [percent for _, _, percent in one.pieces] == pytest.approx([25.0, 50.0, 50.0])
+    assert [percent for _, _, percent in one.data] == pytest.approx([25.0, 50.0, 50.0])
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -169,7 +168,7 @@ def test_cumulative_cost_ends_at_the_total(started: bool) -> None:
     made = started_hour() if started else month()[4]
     report = report_of([made])
     markets = markets_of(report)
-    ends = [layer.points[-1][1] for layer in cumulative_of(report.rows, markets)]
+    ends = [layer.data[-1][1] for layer in cumulative_of(report.rows, markets)]
     assert sum(ends) == pytest.approx(report.whole.total / NANO_SECONDS_PER_DOLLAR, rel=1e-9)
     assert sum(one.paid for one in markets) == report.whole.total
     assert sum(one.evictions for one in markets) == report.whole.evictions
@@ -177,7 +176,7 @@ def test_cumulative_cost_ends_at_the_total(started: bool) -> None:
 
 def test_parts_add_up_to_the_total() -> None:
     report = report_of(month()[:3])
-    assert sum(part.value for part in parts_of(report.whole)) == pytest.approx(usd(report.whole.total), abs=5e-6)
+    assert sum(part.data for part in parts_of(report.whole)) == pytest.approx(usd(report.whole.total), abs=5e-6)
 
 
 def test_text_is_escaped_everywhere() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR
 from spotctl.show.costs.answers import as_csv, as_json, as_markdown
-from spotctl.show.costs.columns import COLUMNS, JSON_GROUP, MARKDOWN, TERMINAL, TERMINAL_PRIORITY, Unit
+from spotctl.show.costs.columns import COLUMNS, JSON_GROUP, MARKDOWN, TERMINAL, TERMINAL_PRIORITY, FigureColumn, Unit
 from spotctl.show.costs.tables import plain_text
 from tests.spotctl.show.costs.made import month, report_of
 
@@ -25,7 +27,9 @@ from tests.spotctl.show.costs.made import month, report_of
     ],
 )
 def test_values_in_each_format(unit: Unit, value: float | None, json: float | None, csv: str, text: str) -> None:
-    assert (unit.json(value), unit.csv(value), unit.text(value, 2)) == (json, csv, text)
+    column, row = FigureColumn("key", "heading", unit, "work", "meaning"), report_of(month()[:1]).whole
+    figures = replace(row, work=value)  # type: ignore[arg-type]  # any figure of this unit
+    assert (column.json(figures), column.csv(figures), column.text(figures, 2)) == (json, csv, text)
 
 
 def test_terminal_columns_have_a_priority() -> None:

@@ -258,7 +258,7 @@ def test_planted_discrepancies_are_found_and_none_is_invented(provider: str, pat
     ]
     off = sum(cost(provider, line) for line in (of[0][0], of[1][0], of[2][-1])) * 3.6e12
     assert planted.agreed == pytest.approx(1 - off / (planted.ledger + cost(provider, of[0][0]) * 3.6e12))
-    assert f"{views.percent_of(planted):g}% agreed, the rest is $" in views.headline(planted)
+    assert f"{views.percent(planted.agreed):g}% agreed, the rest is $" in views.headline(planted)
 
 
 @pytest.mark.parametrize("provider", RATE)
