@@ -95,7 +95,7 @@ def _watch(session: Session, job: str) -> None:
             if not launched:
                 raise BadRequest(no_runs(Paths(session.settings.home)))
             names = list(unfinished_runs(session.settings)) or launched[-1:]
-        watchers = [stack.enter_context(Watcher(name, session.settings, attended)) for name in names]
+        watchers = [stack.enter_context(closing(Watcher(name, session.settings, attended))) for name in names]
         looks = [watcher.look() for watcher in watchers]
         if not session.out.is_terminal:
             session.out.print(*(whole(run, session.out.width) for run in looks), sep="\n\n")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Protocol
 
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
@@ -39,35 +38,6 @@ PREFIX = "spotctl/"
 
 ViewAt = Callable[[RunState, int], RunView]
 """The view of a run in a state, at a moment of the run's clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrackedRun:
-    """The description of a run that a tracker gets once: `about` are the job's settings, `folder` is for its files."""
-
-    job: str
-    run: str
-    started: int
-    about: Mapping[str, str]
-    tags: Mapping[str, str]
-    folder: Path
-
-
-class Tracker(Protocol):
-    """A run in a tracker. Its methods may wait for a server, and raise what the tracker's library raises."""
-
-    @property
-    def events(self) -> int:
-        """The number of the run's events whose points the tracker has, from this process or an earlier one."""
-
-    def send(self, points: Sequence[Point], events: int) -> None:
-        """Adds points; with them, it has those of this number of events."""
-
-    def end(self, outcome: str, at: int) -> None:
-        """Says how the run has ended."""
-
-    def leave(self) -> None:
-        """Stops adding points; the run may go on."""
 
 
 def check_installed(spec: JobSpec) -> None:
@@ -225,21 +195,12 @@ class RunCopy:
         check_installed(spec)
         about = {"kind": str(spec.kind), "strategy": spec.strategy, "clouds": ", ".join(spec.resources.clouds)}
         folder = Paths(self._settings.home).tracked(self._began.run)
-        run = TrackedRun(spec.name, self._began.run, self._began.started, about, spec.tags, folder)
-        return open_tracker(self.name, spec.track[self.name], run)
+        return open_tracker(self.name, spec, self._began, about, folder)
 
     def leave(self) -> None:
         """Adds nothing more; the run may go on, and another process may add to it."""
         if self._tracker is not None and not self.is_complete:
             self._tracker.leave()
-
-
-def open_tracker(name: str, place: str, run: TrackedRun) -> Tracker:
-    """The run in a tracker: a new one, or the one that an earlier process began."""
-    if name == MLFLOW:
-        return MlflowRun(place, run)
-    assert name == WANDB
-    return WandbRun(place, run)
 
 
 _RUN, _EVENTS, _OUTCOME = "spotctl.run", "spotctl.events", "spotctl.outcome"
@@ -250,20 +211,20 @@ _AT_ONCE = 500
 class MlflowRun:
     """A run in the experiment that MLFLOW_EXPERIMENT_NAME names, else in one named for the job."""
 
-    def __init__(self, place: str, run: TrackedRun) -> None:
+    def __init__(self, spec: JobSpec, began: RunState, about: Mapping[str, str]) -> None:
         from mlflow import MlflowClient
 
         # An empty place leaves the choice to MLflow, which reads MLFLOW_TRACKING_URI.
-        self._client = MlflowClient(tracking_uri=place or None)
-        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.job)
-        begun = self._client.search_runs([experiment], f"tags.`{_RUN}` = '{run.run}'", max_results=1)
+        self._client = MlflowClient(tracking_uri=spec.track[MLFLOW] or None)
+        experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or spec.name)
+        begun = self._client.search_runs([experiment], f"tags.`{_RUN}` = '{began.run}'", max_results=1)
         if begun:
             self._id, self.events = begun[0].info.run_id, int(begun[0].data.tags.get(_EVENTS, "0"))
             return
-        tags = {**run.tags, _RUN: run.run}
-        new = self._client.create_run(experiment, run.started // 1000, tags, run.run)
+        tags = {**spec.tags, _RUN: began.run}
+        new = self._client.create_run(experiment, began.started // 1000, tags, began.run)
         self._id, self.events = new.info.run_id, 0
-        for name, value in run.about.items():
+        for name, value in about.items():
             self._client.log_param(self._id, name, value)
 
     def _experiment(self, name: str) -> str:
@@ -280,6 +241,7 @@ class MlflowRun:
         return str(self._client.create_experiment(name))
 
     def send(self, points: Sequence[Point], events: int) -> None:
+        """Adds points; with them, the tracker has those of this number of events."""
         from mlflow.entities import Metric
 
         metrics = [Metric(point.name, point.value, point.at // 1000, point.step) for point in points]
@@ -289,6 +251,7 @@ class MlflowRun:
         self.events = events
 
     def end(self, outcome: str, at: int) -> None:
+        """Says how the run has ended."""
         status = "FINISHED" if outcome == DONE else "KILLED" if outcome == STOPPED else "FAILED"
         self._client.set_tag(self._id, _OUTCOME, outcome)
         self._client.set_terminated(self._id, status, at // 1000)
@@ -306,26 +269,26 @@ class WandbRun:
     Offline, nothing can be asked, so a file keeps how much was added.
     """
 
-    def __init__(self, place: str, run: TrackedRun) -> None:
+    def __init__(self, spec: JobSpec, run: str, about: Mapping[str, str], folder: Path) -> None:
         import wandb
 
-        entity, _, project = place.rpartition("/")
-        run.folder.mkdir(parents=True, exist_ok=True)
-        self._kept = run.folder / "wandb.json"
+        entity, _, project = spec.track[WANDB].rpartition("/")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._kept = folder / "wandb.json"
         self.events = int(json.loads(self._kept.read_text())["events"]) if self._kept.exists() else 0
         # Silent, it does not ask for a login either: the terminal belongs to the launch.
         settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True)
         self._run = wandb.init(
             entity=entity or None,
-            project=project or os.environ.get("WANDB_PROJECT") or run.job,
-            id=run.run,
-            name=run.run,
+            project=project or os.environ.get("WANDB_PROJECT") or spec.name,
+            id=run,
+            name=run,
             resume="allow",
             # One process may attend to several runs.
             reinit="create_new",
-            dir=os.environ.get("WANDB_DIR") or str(run.folder),
-            config=dict(run.about),
-            tags=[f"{name}={value}" for name, value in run.tags.items()],
+            dir=os.environ.get("WANDB_DIR") or str(folder),
+            config=dict(about),
+            tags=[f"{name}={value}" for name, value in spec.tags.items()],
             settings=settings,
         )
         self._run.define_metric(LOSS, step_metric=_CLOCK)
@@ -347,3 +310,17 @@ class WandbRun:
 
     def leave(self) -> None:
         self._run.finish()
+
+
+Tracker = MlflowRun | WandbRun
+"""A run in a tracker. Its methods may wait for a server, and raise what the tracker's library raises. `events` is the
+number of the run's events whose points it has, from this process or an earlier one."""
+
+
+def open_tracker(name: str, spec: JobSpec, began: RunState, about: Mapping[str, str], folder: Path) -> Tracker:
+    """The run in a tracker: a new one, or the one that an earlier process began. `about` are the job's settings, and
+    `folder` is for files of the tracker."""
+    if name == MLFLOW:
+        return MlflowRun(spec, began, about)
+    assert name == WANDB
+    return WandbRun(spec, began.run, about, folder)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from spotctl.cli.boundary import DONE
 from spotctl.home.paths import Paths, make_private_folder
@@ -42,25 +42,6 @@ class RunnerTask:
     debug: bool
 
 
-class AttendedRuns(Protocol):
-    """A runner in another process, as a window sees it; one that `is_older` attended to its run before."""
-
-    @property
-    def is_older(self) -> bool: ...
-
-    @property
-    def process(self) -> int | None: ...
-
-    def exit_code(self) -> int | None:
-        """The exit code of the runner, below 0 if a signal killed it; None while it runs."""
-
-    def new_lines(self) -> list[str]:
-        """Lines that the runner has printed since the last call."""
-
-    def stop(self) -> None:
-        """Asks the runner to stop its runs, and to return their machines."""
-
-
 class StartedRunner:
     """A runner that this process has started, and the file in which the runner prints."""
 
@@ -71,9 +52,11 @@ class StartedRunner:
         self.process = child.pid
 
     def exit_code(self) -> int | None:
+        """The exit code of the runner, below 0 if a signal killed it; None while it runs."""
         return self._child.poll()
 
     def new_lines(self) -> list[str]:
+        """Lines that the runner has printed since the last call."""
         start = self._output.tell()
         text = self._output.read()
         whole = text[: text.rfind(b"\n") + 1]
@@ -81,6 +64,7 @@ class StartedRunner:
         return whole.decode(errors="replace").splitlines()
 
     def stop(self) -> None:
+        """Asks the runner to stop its runs, and to return their machines."""
         # A second signal would end the process at once.
         if not self._stopped:
             self._stopped = True
@@ -104,6 +88,10 @@ class FoundRunner:
 
     def stop(self) -> None:
         request_stop(self.job, self.settings)
+
+
+AttendedRuns = StartedRunner | FoundRunner
+"""A runner in another process, as a window sees it; one that `is_older` attended to its run before."""
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from msgspec import json
 
@@ -120,10 +119,8 @@ class Watcher:
         self._timeline = Timeline()
         self._views = RunViews(settings)
 
-    def __enter__(self) -> Watcher:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Ends the reading."""
         self._log.close()
 
     @property

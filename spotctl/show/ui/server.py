@@ -89,7 +89,7 @@ class HomePages:
 
     def _close(self) -> None:
         for watched in self._watched.values():
-            watched.watcher.__exit__(None, None, None)
+            watched.watcher.close()
 
     def _answer(self, path: str, query: str) -> str | None:
         name, _, job = path.partition("/")
@@ -120,7 +120,7 @@ class HomePages:
         # The last one is the one that was looked at last.
         self._watched[job] = watched
         if len(self._watched) > _MAX_WATCHED:
-            self._watched.pop(next(iter(self._watched))).watcher.__exit__(None, None, None)
+            self._watched.pop(next(iter(self._watched))).watcher.close()
         run, state = watched.watcher.look(), watched.watcher.state
         with suppress(SpotctlError, ProviderError):
             if watched.output is None or watched.run != state.run:

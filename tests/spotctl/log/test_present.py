@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def costs() -> dict[str, Any]:
     (status,) = spotctl("status", "--json").json["jobs"]
     bounds = {name: report.json[f"total{name}_usd"] for name in ("", "_low", "_high")}
     assert bounds == pytest.approx({name: status[f"spent{name}_usd"] for name in bounds})
-    with Watcher("train", config.load(os.environ, None)) as watcher:
+    with closing(Watcher("train", config.load(os.environ, None))) as watcher:
         seen = watcher.look().view.money.spending
     assert seen is not None
     amounts = {"": seen.amount, "_low": seen.low, "_high": seen.high}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def test_without_a_terminal_it_prints_once(run: Path) -> None:  # noqa: ARG001
 
 
 def test_a_watched_run_costs_what_status_says(run: Path) -> None:
-    with Watcher("small", Settings(run)) as watcher:
+    with closing(Watcher("small", Settings(run))) as watcher:
         view = watcher.look().view
     status = spotctl("status", "--json").json["jobs"][0]
     assert view.money.budget == 6 * 3600 * 10**9
@@ -69,7 +70,7 @@ def test_a_watched_run_costs_what_status_says(run: Path) -> None:
 def test_cost_is_bounded_after_the_market_was_restarted_at_another_time(run: Path) -> None:
     before = spotctl("status", "--json").json["jobs"][0]["spent_usd"]
     LocalProvider(run / "local", lambda: Replayed.of(()), LocalSettings()).begin(START, 1.0)
-    with Watcher("small", Settings(run)) as watcher:
+    with closing(Watcher("small", Settings(run))) as watcher:
         spending = watcher.look().view.money.spending
     status = spotctl("status", "--json").json["jobs"][0]
     assert spending is not None
@@ -78,7 +79,7 @@ def test_cost_is_bounded_after_the_market_was_restarted_at_another_time(run: Pat
 
 
 def test_a_newer_run_replaces_one_that_has_ended(run: Path) -> None:
-    with Watcher("small", Settings(run)) as watcher, EventLog(run / "log.sqlite") as log:
+    with closing(Watcher("small", Settings(run))) as watcher, EventLog(run / "log.sqlite") as log:
         assert watcher.look().view.run == "small-1"
         log.append("small-1", START, ev.RunEnded("done", "", 0, {"spent": 0, "on_demand": 0}))
         assert watcher.look().view.status == "done"
