@@ -37,7 +37,7 @@ from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
 from pricing_data.availability import AvailabilitySpan
 from pricing_data.market import Market
 from spotctl.files.job.programs import Stop, Training
-from spotctl.lab.backtest.deadline import jobs_of, request_of
+from spotctl.lab.backtest.deadline import jobs_of
 from spotctl.log import events as ev
 from spotctl.log.folding import NO_MACHINES, after
 from spotctl.log.state import EVICTED, LogRow, RunState
@@ -174,8 +174,7 @@ def live(jobs: DeadlineJobs, *, asks: bool, record: bool) -> DeadlineOutcome:
 
 def main(traces: str, hours: float = 48.0, starts: int = 5) -> None:
     """Prints the mean cost of each scheme as a share of on demand, and the part of the gap that is closed."""
-    request = request_of(traces, hours, "1.1,1.25,1.5,2", 3.0, "12m")
-    jobs = jobs_of(request, starts)
+    jobs, _ = jobs_of(traces, hours, "1.1,1.25,1.5,2", 3.0, "12m", starts)
     outcomes = {
         "uniform-progress": published(jobs, "uniform-progress"),
         "backtest": decided(jobs),

@@ -59,7 +59,8 @@ class Way:
 
 def replayed() -> list[Way]:
     """The job at each of the scenario's random starts, in each of the ways."""
-    scenario = replace(load(SCENARIO, Library(PriceStore(Path("no-such-folder")))).scenario, hours=(HOURS,))
+    loaded, _ = load(SCENARIO, Library(PriceStore(Path("no-such-folder"))), print)
+    scenario = replace(loaded, hours=(HOURS,))
     return [_replayed(scenario, *way) for way in WAYS]
 
 

@@ -99,7 +99,8 @@ def window_of(folder: Path, trace: str, zones: list[str], start: float, job: dic
     with tempfile.TemporaryDirectory() as home:
         path = Path(home) / "scenario.yaml"
         path.write_text(yaml.safe_dump(scenario))
-        return load(path).windows[0]
+        windows, _ = load(path)
+        return windows[0]
 
 
 def published(folder: Path) -> None:

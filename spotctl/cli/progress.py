@@ -1,7 +1,7 @@
 """Progress bars on stderr; silent when stderr is not a terminal."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from rich.markup import escape
@@ -70,20 +70,26 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def planning(session: Session, jobs: int) -> AbstractContextManager[object]:
-    """The time that planning has taken; shown for several jobs, whose division and forecasts take seconds."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    progress = Progress(*columns, console=session.err, transient=True, disable=jobs < 2 or not session.err.is_terminal)
-    progress.add_task(f"planning {jobs} jobs", total=None)
-    return progress
-
-
 def waiting(session: Session, what: str) -> AbstractContextManager[object]:
     """The time that something of unknown length has taken."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     progress = _progress(session, *columns)
     progress.add_task(what, total=None)
     return progress
+
+
+def planning(session: Session, jobs: int) -> AbstractContextManager[object]:
+    """The time that planning has taken; shown for several jobs, whose division and forecasts take seconds."""
+    return waiting(session, f"planning {jobs} jobs") if jobs > 1 else nullcontext()
+
+
+@contextmanager
+def reaching(session: Session, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Progress towards a number, as the number that is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with _progress(session, *columns) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda done: progress.update(bar, completed=done)
 
 
 @contextmanager

@@ -81,10 +81,6 @@ def _speed(value: float) -> str:
     return f"{float(f'{value:.4g}'):,.10g}"
 
 
-def remarks(plan: ParallelPlan, kind: str) -> list[str]:
-    return [f"{plan.model} on {plan.devices} x {kind}; --json writes the plan for spotctl lab parallel simulate"]
-
-
 PLAYED: tuple[Column[Any], ...] = (
     Column("seconds", "simulated time"),
     Column("samples_per_second", "speed in the simulation"),

@@ -17,7 +17,6 @@ from spotctl.home.errors import BadRequest, require_plots
 
 if TYPE_CHECKING:
     from bidbrain.lab.backtest.results import JobResult, Variant
-    from bidbrain.lab.backtest.run import BacktestPortion
 
 app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
 
@@ -86,13 +85,12 @@ def run(
     if (cuts or vary) and not (against or frontier):
         raise BadRequest("run: --cuts and --vary repeat a comparison; name the strategy to compare with: --against")
     started = time.monotonic()
-    loaded = load(scenario, session.library)
-    session.remark(*loaded.remarks)
-    chosen = replace(loaded.scenario, starts=starts or loaded.scenario.starts)
+    loaded, own_schemes = load(scenario, session.library, session.remark)
+    chosen = replace(loaded, starts=starts or loaded.starts)
     if frontier:
         named = names(schemes) or settings_of(chosen)
     else:
-        named = tuple(dict.fromkeys([*names(against), *(names(schemes) or loaded.schemes)]))
+        named = tuple(dict.fromkeys([*names(against), *(names(schemes) or own_schemes)]))
     windows = variants(chosen, cuts, names(vary))
     played = _play(session, windows, named, workers)
     if frontier:
@@ -174,24 +172,18 @@ def _answer_frontier(
 
 
 def _play(session: Session, windows: Sequence[Variant], schemes: Sequence[str], workers: int) -> list[list[JobResult]]:
-    """The jobs of each window under each strategy, replayed in several processes with a progress bar."""
-    from bidbrain.lab.backtest.run import portions
-
-    by_window = [portions(window.scenario, schemes) for window in windows]
-    played = iter(_replayed(session, [part for parts in by_window for part in parts], workers))
-    return [[result for _ in parts for result in next(played)] for parts in by_window]
-
-
-def _replayed(session: Session, parts: Sequence[BacktestPortion], workers: int) -> list[list[JobResult]]:
-    """Replays the parts in `workers` processes (0: one per core); returns their results in order."""
+    """The jobs of each window under each strategy, replayed in `workers` processes (0: one per core) with a progress
+    bar."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
     from agileml.engines.interrupts import ignored_by_children
-    from bidbrain.lab.backtest.run import run_portion
+    from bidbrain.lab.backtest.run import portions, run_portion
     from spotctl.cli.progress import counting
 
-    results = []
+    by_window = [portions(window.scenario, schemes) for window in windows]
+    parts = [part for of_window in by_window for part in of_window]
+    results: list[list[JobResult]] = []
     with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
         map_: Callable[..., Iterator[list[JobResult]]] = map
         if workers != 1:
@@ -202,11 +194,14 @@ def _replayed(session: Session, parts: Sequence[BacktestPortion], workers: int) 
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             map_ = pool.map
         with ignored_by_children():
-            portions = map_(run_portion, parts)
-        for portion in portions:
+            played = map_(run_portion, parts)
+        for portion in played:
             results.append(portion)
             step()
-    return results
+
+    # The results are in the order of the parts.
+    in_order = iter(results)
+    return [[result for _ in of_window for result in next(in_order)] for of_window in by_window]
 
 
 def _start_quiet_tracker() -> None:
@@ -245,25 +240,24 @@ def deadline(
 
     Example: spotctl lab backtest deadline --traces 'traces/*.json.gz' --hours 48 --slack 1.1,1.5 --delay 0.2h
     """
-    from bidbrain.lab.backtest.deadline import BASELINES, decided, optimal, published
+    from bidbrain.lab.backtest.deadline import BASELINES, decided, optimal, published, summarize
     from spotctl.cli.progress import counting
     from spotctl.lab.backtest import deadline as analysis
 
     session: Session = context.obj
     require_plots(out)
     started = time.monotonic()
-    request = analysis.request_of(traces, hours, slack, on_demand_ratio, delay)
-    jobs = analysis.jobs_of(request, starts)
+    jobs, left_out = analysis.jobs_of(traces, hours, slack, on_demand_ratio, delay, starts)
     outcomes = {name: published(jobs, name) for name in BASELINES}
     with counting(session, "deadline", len(jobs)) as step:
         outcomes["deadline"] = decided(jobs, step)
     with counting(session, "optimal", len(jobs)) as step:
         outcomes["optimal"] = optimal(jobs, step)
-    summaries = analysis.summaries(jobs, outcomes)
+    summaries = [line for scheme, outcome in outcomes.items() for line in summarize(jobs, scheme, outcome)]
     seconds = time.monotonic() - started
     if out is not None:
-        analysis.write(out, request, jobs, outcomes, summaries)
-    session.remark(*analysis.left_out(request, jobs))
+        analysis.write(out, jobs, outcomes, summaries)
+    session.remark(*left_out)
     session.answer(
         json_,
         analysis.deadline_json(summaries, seconds),
@@ -297,9 +291,9 @@ def regions(
     session: Session = context.obj
     require_plots(out)
     started = time.monotonic()
-    loaded = load(scenario)
-    with counting(session, "windows", len(loaded.windows)) as step:
-        results = replay.play_all(loaded, step)
+    windows, policies = load(scenario)
+    with counting(session, "windows", len(windows)) as step:
+        results = replay.play_all(windows, policies, step)
     summaries = replay.summarize(results)
     seconds = time.monotonic() - started
     if out is not None:
@@ -308,5 +302,5 @@ def regions(
         json_,
         as_json(replay.REGIONS, {"results": results, "policies": summaries, "wall_seconds": seconds}),
         table(replay.POLICIES, summaries),
-        f"{len(loaded.windows):,} windows in {seconds:.1f} s" + (f", picture in {out}" if out else ""),
+        f"{len(windows):,} windows in {seconds:.1f} s" + (f", picture in {out}" if out else ""),
     )

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import require_plots
-
-if TYPE_CHECKING:
-    from bidbrain.lab.gavel.simulator.engine import ReportFinished
 
 app = typer.Typer(
     help="Allocate machine types to jobs under cost, deadline and fairness objectives.", no_args_is_help=True
@@ -137,6 +132,7 @@ def simulate(
     """
     from bidbrain.lab.gavel.simulator.engine import simulate as play
     from bidbrain.lab.gavel.simulator.results import summarize
+    from spotctl.cli.progress import reaching
     from spotctl.lab.gavel import simulate as gavel_simulation
     from spotctl.show.columns import as_json
 
@@ -149,7 +145,7 @@ def simulate(
     simulation, remarks = gavel_simulation.scenario(options)
     dispatcher = gavel_simulation.dispatcher(options, simulation)
     session.remark(*remarks)
-    with _progress(session, simulation.measured.stop) as progress:
+    with reaching(session, "simulating", simulation.measured.stop) as progress:
         started = time.perf_counter()
         outcome = play(simulation, dispatcher, progress)
         seconds = time.perf_counter() - started
@@ -167,22 +163,6 @@ def simulate(
         gavel_simulation.table(summary),
         f"{len(outcome.round_start):,} rounds, {outcome.allocations:,} allocations, {seconds:.1f} s{where}",
     )
-
-
-@contextmanager
-def _progress(session: Session, jobs: int) -> Iterator[ReportFinished]:
-    from spotctl.cli.progress import counting
-
-    with counting(session, "simulating", jobs) as step:
-        shown = 0
-
-        def show(done: int) -> None:
-            nonlocal shown
-            for _ in range(done - shown):
-                step()
-            shown = done
-
-        yield show
 
 
 @app.command()
@@ -230,7 +210,6 @@ def analyze(
     analysis = gavel_prices.analyze(scenario, session.library)
     seconds = time.monotonic() - started
     if out is not None:
-        price_results.write_csv(out, analysis)
         price_results.write(out, analysis)
     session.remark(*analysis.remarks)
     session.answer(

@@ -88,7 +88,9 @@ def plan(
         session.answer_json(parallel.plan_json(chosen, kind))
         return
     session.out.print(parallel.plan_table(chosen, profiles))
-    session.remark(*parallel.remarks(chosen, kind))
+    session.remark(
+        f"{chosen.model} on {chosen.devices} x {kind}; --json writes the plan for spotctl lab parallel simulate"
+    )
 
 
 def profile(

@@ -157,10 +157,9 @@ def train(
     from spotctl.lab.train import progress, training as train
 
     session: Session = context.obj
-    ends = train.Ends(clocks, seconds, loss, converged)
     request = train.Request(
-        file, arg or [], engine, nodes, ends, seed, partitions, deterministic, slack, stage, checkpoint_every,
-        timeouts, chaos, secret_file, state, stragglers, wire, address,
+        file, arg or [], engine, nodes, clocks, seconds, loss, converged, seed, partitions, deterministic, slack, stage,
+        checkpoint_every, timeouts, chaos, secret_file, state, stragglers, wire, address,
     )  # fmt: skip
     require_plots(plot)
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):

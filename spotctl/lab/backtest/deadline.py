@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,6 @@ from bidbrain.lab.backtest.deadline import (
     decided,
     lay_out,
     published,
-    summarize,
 )
 from bidbrain.strategies.deadline import DeadlineTerms
 from pricing_data.availability import AvailabilityTrace
@@ -65,17 +63,13 @@ DEADLINE: tuple[Column[Any], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayRequest:
-    """Jobs with these terms and slacks, replayed on these histories."""
+def jobs_of(
+    traces: str, hours: float, slack: str, on_demand_ratio: float, delay: str, starts: int
+) -> tuple[DeadlineJobs, list[str]]:
+    """The jobs that the command's options ask for, and a remark for each slack for which some traces are too short.
 
-    terms: DeadlineTerms
-    slacks: tuple[float, ...]
-    histories: tuple[AvailabilityHistory, ...]
-
-
-def request_of(traces: str, hours: float, slack: str, on_demand_ratio: float, delay: str) -> ReplayRequest:
-    """The request of the command's options; raises BadRequest for an option that makes no sense."""
+    Raises BadRequest for an option that makes no sense, and if every trace is too short for a slack.
+    """
     if not 0 < hours * HOUR < 100 * 365 * DAY:
         raise BadRequest(f"--hours {hours:g}: a job needs more than 0 hours of work, and fewer than a century")
     if not 0 < on_demand_ratio < float("inf"):
@@ -84,7 +78,18 @@ def request_of(traces: str, hours: float, slack: str, on_demand_ratio: float, de
     slacks = numbers("--slack", slack, "1.1,1.25,1.5,2")
     if wrong := [ratio for ratio in slacks if not 1 <= ratio < 1000]:
         raise BadRequest(f"--slack {wrong[0]:g}: the deadline must be at least 1 and less than 1000 times the work")
-    return ReplayRequest(terms, slacks, tuple(map(AvailabilityHistory.of, recorded(traces))))
+
+    histories = tuple(map(AvailabilityHistory.of, recorded(traces)))
+    jobs = lay_out(histories, terms, slacks, starts)
+    for ratio in slacks:
+        if ratio not in jobs.slack:
+            longest = max(histories, key=lambda history: history.up.size * history.gap)
+            raise BadRequest(
+                f"slack {ratio:g}: a job of {terms.work / HOUR:g} hours has {ratio * terms.work / HOUR:g} hours until"
+                f" its deadline, and the longest trace, {longest.name}, has"
+                f" {longest.up.size * longest.gap / HOUR:.1f}; use longer traces or shorter jobs"
+            )
+    return jobs, _left_out(jobs, slacks)
 
 
 def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
@@ -96,34 +101,15 @@ def recorded(traces: str) -> tuple[AvailabilityTrace, ...]:
     return tuple(map(read_availability, paths))
 
 
-def jobs_of(request: ReplayRequest, starts: int) -> DeadlineJobs:
-    """The jobs to replay; raises BadRequest if every trace is too short for a slack."""
-    jobs = lay_out(request.histories, request.terms, request.slacks, starts)
-    for slack in request.slacks:
-        if slack not in jobs.slack:
-            longest = max(request.histories, key=lambda history: history.up.size * history.gap)
-            raise BadRequest(
-                f"slack {slack:g}: a job of {request.terms.work / HOUR:g} hours has"
-                f" {slack * request.terms.work / HOUR:g} hours until its deadline, and the longest trace,"
-                f" {longest.name}, has {longest.up.size * longest.gap / HOUR:.1f}; use longer traces or shorter jobs"
-            )
-    return jobs
-
-
-def left_out(request: ReplayRequest, jobs: DeadlineJobs) -> list[str]:
-    """A remark for each slack for which some traces are too short."""
+def _left_out(jobs: DeadlineJobs, slacks: Sequence[float]) -> list[str]:
     lines = []
-    for slack in request.slacks:
+    for slack in slacks:
         replayed = np.unique(jobs.history[jobs.slack == slack]).size
-        if replayed < len(request.histories):
-            span = slack * request.terms.work / HOUR
-            short = len(request.histories) - replayed
-            lines.append(f"slack {slack:g}: {short} of {len(request.histories)} traces are shorter than {span:g} hours")
+        if replayed < len(jobs.histories):
+            span = slack * jobs.terms.work / HOUR
+            short = len(jobs.histories) - replayed
+            lines.append(f"slack {slack:g}: {short} of {len(jobs.histories)} traces are shorter than {span:g} hours")
     return lines
-
-
-def summaries(jobs: DeadlineJobs, outcomes: Mapping[str, DeadlineOutcome]) -> list[DeadlineSummary]:
-    return [summary for scheme, outcome in outcomes.items() for summary in summarize(jobs, scheme, outcome)]
 
 
 def deadline_json(summaries: Sequence[DeadlineSummary], wall_seconds: float) -> dict[str, Any]:
@@ -163,7 +149,6 @@ def _gap_closed(summaries: Sequence[DeadlineSummary]) -> dict[float, float | Non
 
 def write(
     folder: Path,
-    request: ReplayRequest,
     jobs: DeadlineJobs,
     outcomes: Mapping[str, DeadlineOutcome],
     summaries: Sequence[DeadlineSummary],
@@ -177,7 +162,7 @@ def write(
     job = int(least[np.argsort(saved, kind="stable")[saved.size // 2]])
     with output_folder(folder):
         save_plot(_cost_by_slack(summaries), folder / "cost_by_slack.png")
-        save_plot(_one_replay(request, jobs.only(job)), folder / "one_replay.png")
+        save_plot(_one_replay(jobs.only(job)), folder / "one_replay.png")
 
 
 def _cost_by_slack(summaries: Sequence[DeadlineSummary]) -> Figure:
@@ -195,7 +180,7 @@ def _cost_by_slack(summaries: Sequence[DeadlineSummary]) -> Figure:
     return figure
 
 
-def _one_replay(request: ReplayRequest, job: DeadlineJobs) -> Figure:
+def _one_replay(job: DeadlineJobs) -> Figure:
     """When spot was available, and on what the strategies ran one job."""
     figure, (axes,) = panels(10, 3.2)
     hours = float(job.tick[0]) / HOUR
@@ -213,7 +198,7 @@ def _one_replay(request: ReplayRequest, job: DeadlineJobs) -> Figure:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlabel("hours since the start (red line: deadline)")
-    axes.set_title(f"{request.histories[int(job.history[0])].name}, slack {job.slack[0]:g}", loc="left", fontsize=9)
+    axes.set_title(f"{job.histories[int(job.history[0])].name}, slack {job.slack[0]:g}", loc="left", fontsize=9)
     patches = legend_of({"spot": _SPOT, "on-demand": _ON_DEMAND})
     axes.legend(handles=patches, loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=2, fontsize=8)
     return figure

@@ -12,12 +12,13 @@ import numpy as np
 from bidbrain.lab.regions.policies import ONE_ZONE, played
 from bidbrain.lab.regions.replay import PlayedWindow
 from pricing_data.units import HOUR
-from spotctl.lab.backtest.regions_scenario import RegionsScenario
 from spotctl.show.columns import WALL_SECONDS, Column
 from spotctl.show.plots import BLUE, ORANGE, RED, draw_stretches, legend_of, output_folder, panels, save_plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from bidbrain.lab.regions.replay import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,11 @@ class PolicySummary:
     """Number of windows in which the deadline was missed."""
 
 
-def play_all(scenario: RegionsScenario, on_window: Callable[[], None]) -> list[PlayedWindow]:
+def play_all(windows: Sequence[Window], policies: Sequence[str], on_window: Callable[[], None]) -> list[PlayedWindow]:
     """All results, window by window."""
     results = list[PlayedWindow]()
-    for window in scenario.windows:
-        for policy in scenario.policies:
+    for window in windows:
+        for policy in policies:
             results += played(window, policy)
         on_window()
     return results

@@ -1,6 +1,5 @@
 """The scenario file of `backtest regions`: its schema, and the records and prices that it names, read into windows."""
 
-from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 from typing import Annotated, Literal
@@ -83,16 +82,8 @@ class RegionsFile(BaseModel, extra="forbid"):
     policies: Annotated[list[str], Field(min_length=1)] | None = None
 
 
-@dataclass(frozen=True)
-class RegionsScenario:
-    """The windows to play, and under which policies."""
-
-    windows: tuple[Window, ...]
-    policies: tuple[str, ...]
-
-
-def load(path: Path) -> RegionsScenario:
-    """Reads a scenario and the files that it names."""
+def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
+    """Reads a scenario and the files that it names: the windows to play, and under which policies."""
     file = parsed(path, RegionsFile)
     policies = _policies(path, file)
     record = _record(path, file)
@@ -120,7 +111,7 @@ def load(path: Path) -> RegionsScenario:
             raise BadRequest(
                 f"{path}: job: {work:g} hours of work and a start do not fit into {deadline:g} hours; allow more time"
             )
-    return RegionsScenario(tuple(windows), policies)
+    return windows, policies
 
 
 def _policies(path: Path, file: RegionsFile) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """`SCENARIO.yaml`: its schema, its errors, and the prices that it names, read into a `Scenario`."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
@@ -165,17 +165,9 @@ class ScenarioFile(BaseModel, extra="forbid"):
     schemes: Annotated[list[str], Field(min_length=1)]
 
 
-@dataclass(frozen=True)
-class LoadedScenario:
-    """A scenario, the schemes to compare in it, and remarks for the user about how the files were read."""
-
-    scenario: Scenario
-    schemes: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
-
-
-def load(path: Path, library: Library) -> LoadedScenario:
-    """Reads a scenario and the files that it names."""
+def load(path: Path, library: Library, remark: Callable[[str], None]) -> tuple[Scenario, tuple[str, ...]]:
+    """Reads a scenario and the files that it names, with a remark for the user on how these were read; returns it with
+    the schemes to compare in it."""
     file = parsed(path, ScenarioFile)
     if bool(file.prices) == (file.store is not None):
         raise BadRequest(f"{path}: give either prices (files) or store (markets)")
@@ -188,11 +180,13 @@ def load(path: Path, library: Library) -> LoadedScenario:
         machines = {
             offer.market: listed.instance_type(offer.market.cloud, offer.market.instance_type) for offer in offers
         }
-        regime, remark = evictions(path, file.evictions, machines, file.seed)
+        regime, how = evictions(path, file.evictions, machines, file.seed)
         scenario = replace(_scenario(file, histories, offers, listed), evictions=regime)
-        return LoadedScenario(scenario, tuple(file.schemes), (remark,) if remark else ())
     except (UnknownPrice, UnknownInstanceType) as error:
         raise BadRequest(f"{path}: {error}") from None
+    if how:
+        remark(how)
+    return scenario, tuple(file.schemes)
 
 
 def _scenario(

@@ -81,17 +81,6 @@ def tables(analysis: Analysis, width: int) -> Group:
     )
 
 
-def write_csv(folder: Path, analysis: Analysis) -> None:
-    """Writes `costs.csv` (a row per job type, length and strategy) and `figures.csv`; creates the folder if needed."""
-    costs = []
-    for result in analysis.results:
-        most_first = sorted(result.offers.items(), key=lambda item: -item[1])
-        costs.append(asdict(result) | {"offers": ", ".join(f"{kind} {count}" for kind, count in most_first)})
-    with output_folder(folder):
-        save_csv(folder / "costs.csv", costs)
-        save_csv(folder / "figures.csv", [asdict(figure) for figure in analysis.figures])
-
-
 def _by_job(analysis: Analysis, width: int) -> Table:
     """A row per job type; a narrow terminal gets the reductions of all job types together."""
     days, names = shown_length(analysis), [strategy.name for strategy in analysis.plan.strategies]
@@ -216,8 +205,15 @@ def _text(figure: PaperFigure) -> str:
 
 
 def write(folder: Path, analysis: Analysis) -> None:
-    """Writes `reduction.png`, `by_length.png` and `prices.png`; creates the folder if needed."""
+    """Writes `costs.csv` (a row per job type, length and strategy), `figures.csv`, and pictures: `reduction.png`,
+    `by_length.png` and `prices.png`. Creates the folder if needed."""
+    costs = []
+    for result in analysis.results:
+        most_first = sorted(result.offers.items(), key=lambda item: -item[1])
+        costs.append(asdict(result) | {"offers": ", ".join(f"{kind} {count}" for kind, count in most_first)})
     with output_folder(folder):
+        save_csv(folder / "costs.csv", costs)
+        save_csv(folder / "figures.csv", [asdict(figure) for figure in analysis.figures])
         for name, draw in (("reduction", _draw_reductions), ("by_length", _draw_lengths), ("prices", _draw_prices)):
             save_plot(draw(analysis), folder / f"{name}.png")
 

@@ -14,6 +14,7 @@ from spotctl.show.columns import UNKNOWN, Column
 from spotctl.show.layout import pairs_table
 from spotctl.show.plots import BLUE, GOLD, GREEN, INK, PURPLE, RED, panels, save_plot
 from spotctl.show.runs.run_answers import COUNTED, TRAINED
+from spotctl.show.runs.status import shown_loss
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +54,7 @@ def line(iteration: Iteration) -> str:
     """`clock 3  stage 1  nodes 1+4  loss 0.5  20 ms`."""
     return (
         f"clock {iteration.clock}  stage {iteration.stage}  nodes {iteration.reliable}+{iteration.transient}"
-        f"  loss {_loss(iteration.loss)}  {seconds(iteration.seconds)}"
+        f"  loss {shown_loss(iteration.loss) or UNKNOWN}  {seconds(iteration.seconds)}"
     )
 
 
@@ -64,6 +65,7 @@ def events(iteration: Iteration) -> list[str]:
 
 def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual: bool) -> Table:
     """The summary of a run, from its clocks and the last line of its log. `virtual`: its time was simulated."""
+    began, end = history[0], history[-1]
     slowest = max(history, key=lambda iteration: iteration.seconds)
     losses = [iteration for iteration in history if iteration.loss is not None]
     sums = [iteration.sums for iteration in history]
@@ -80,7 +82,7 @@ def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual:
             f" at most {seconds(slowest.seconds)} (clock {slowest.clock})",
         ),
         ("stages", ", ".join(str(stage) for stage in sorted({iteration.stage for iteration in history}))),
-        ("nodes", f"{_nodes(history[0])} at the start, {_nodes(history[-1])} at the end"),
+        ("nodes", f"{began.reliable}+{began.transient} at the start, {end.reliable}+{end.transient} at the end"),
         ("evictions survived", f"{ending['evictions']:,}"),
         ("failures survived", f"{ending['failures']:,}"),
         ("chunks redone", f"{sum(iteration.redone for iteration in history):,}"),
@@ -95,10 +97,10 @@ def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual:
         shares = f"each shard counted {least:.2f} to {most:.2f} times as often as the mean"
         rows.append(("left out", f"{left_out:,} chunks of slow workers; {shares}"))
     if losses:
-        first = f"{_loss(losses[0].loss)} before clock {losses[0].clock}"
-        last = f"{_loss(losses[-1].loss)} before clock {losses[-1].clock}"
+        first = f"{shown_loss(losses[0].loss)} before clock {losses[0].clock}"
+        last = f"{shown_loss(losses[-1].loss)} before clock {losses[-1].clock}"
         if ending["loss"] is not None:
-            last = f"{_loss(ending['loss'])} after clock {ending['clocks']}"
+            last = f"{shown_loss(ending['loss'])} after clock {ending['clocks']}"
         rows.insert(2, ("loss", f"{first}, {last}"))
     return pairs_table(rows)
 
@@ -116,14 +118,6 @@ def size(count: float) -> str:
     while count >= 1024 and unit < len(_UNITS) - 1:
         count, unit = count / 1024, unit + 1
     return f"{count:.0f} {_UNITS[unit]}" if not unit else f"{count:.1f} {_UNITS[unit]}"
-
-
-def _nodes(iteration: Iteration) -> str:
-    return f"{iteration.reliable}+{iteration.transient}"
-
-
-def _loss(loss: float | None) -> str:
-    return UNKNOWN if loss is None else f"{loss:.4g}"
 
 
 def draw(history: Sequence[Iteration], path: Path) -> None:

@@ -41,30 +41,17 @@ _STAGES: Mapping[str, TrainingPolicy] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """Stopping criteria; training ends at the first that holds."""
-
-    clocks: int | None
-    seconds: float | None
-    loss: float | None
-    converged: float | None
-
-    @property
-    def last_clock(self) -> int | None:
-        """The clock limit; the default if there is no criterion at all."""
-        open_end = self.clocks is self.seconds is self.loss is self.converged is None
-        return CLOCKS if open_end else self.clocks
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
-    """The options of a training run."""
+    """The options of a training run, which ends at the first criterion that holds: clocks, seconds, loss, converged."""
 
     file: str
     arguments: Sequence[str]
     engine: str
     nodes: str
-    ends: Ends
+    clocks: int | None
+    seconds: float | None
+    loss: float | None
+    converged: float | None
     seed: int
     partitions: int | None
     deterministic: bool
@@ -112,13 +99,13 @@ def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
     options["startup_timeout"] = seconds.get("startup", 300.0)
     if request.stragglers:
         options["stragglers"] = request.stragglers
-    ends = request.ends
-    if ends.seconds is not None:
-        options["seconds"] = ends.seconds
-    if ends.loss is not None:
-        options["loss"] = ends.loss
-    if ends.converged is not None:
-        options["converged"] = Convergence(ends.converged)
+    open_end = request.clocks is request.seconds is request.loss is request.converged is None
+    if request.seconds is not None:
+        options["seconds"] = request.seconds
+    if request.loss is not None:
+        options["loss"] = request.loss
+    if request.converged is not None:
+        options["converged"] = Convergence(request.converged)
 
     def run(listener: Listener, output: Output) -> Trained:
         # What the trainer prints in this process is not the command's answer.
@@ -127,7 +114,7 @@ def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
                 source,
                 request.nodes,
                 engine,
-                clocks=ends.last_clock,
+                clocks=CLOCKS if open_end else request.clocks,
                 chaos=chaos,
                 listener=listener,
                 output=output,
