@@ -37,7 +37,13 @@ def doctor(
     """
     session: Session = context.obj
     if policy:
-        session.answer_json(_document(policy, session))
+        from spotctl.clouds.wiring import doctor_of
+        from spotctl.home.cloud import cloud_of, rented_clouds
+
+        clouds = {name: cloud for cloud in rented_clouds() for name in cloud_of(cloud).policies}
+        if policy not in clouds:
+            raise BadRequest(f"policy {policy!r} is not one of {', '.join(clouds)}")
+        session.answer_json(doctor_of(clouds[policy]).POLICIES[policy](session.settings))
         return
     from spotctl.cli.doctor_checks import FINDINGS, findings_of, of_addresses, report
     from spotctl.clouds.doctor import exit_code
@@ -46,13 +52,3 @@ def doctor(
     findings = list(findings_of(session.settings, wall_us()) if file is None else of_addresses(file, wall_us()))
     session.answer(json_, as_json(FINDINGS, findings), None if json_ else report(findings))
     raise typer.Exit(exit_code(findings))
-
-
-def _document(policy: str, session: Session) -> dict[str, object]:
-    from spotctl.clouds.wiring import doctor_of
-    from spotctl.home.cloud import cloud_of, rented_clouds
-
-    clouds = {name: cloud for cloud in rented_clouds() for name in cloud_of(cloud).policies}
-    if policy not in clouds:
-        raise BadRequest(f"policy {policy!r} is not one of {', '.join(clouds)}")
-    return doctor_of(clouds[policy]).POLICIES[policy](session.settings)

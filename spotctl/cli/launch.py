@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +12,6 @@ from spotctl.cli.options import ForegroundOption, JobOrPlaceArgument, MetricsOpt
 from spotctl.cli.runs.run_end import finish
 from spotctl.cli.session import JsonOption, Session, is_debug
 from spotctl.home.errors import BadRequest
-
-if TYPE_CHECKING:
-    from spotctl.files.job.spec import JobSpec
 
 
 def launch(
@@ -74,18 +70,23 @@ def launch(
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli.runs import launches, window
     from spotctl.cli.runs.launches import launch_here
-    from spotctl.cli.runs.run_lines import RunLines
+    from spotctl.cli.runs.run_lines import line_printer
     from spotctl.show.plans import plan_answers, plan_tables
 
     jobs = launches.prepare(session, specs, max_cost, attached=attached)
-    plans = jobs.plans
+    plans = jobs.planned.plans
     if output is ShownOutput.SCRIPT and jobs.moves:
         raise BadRequest(
             "--output script: the runner moves to a machine, with the output: use spotctl logs -f, or --attached"
         )
     json_ |= json_lines
     if rehearse:
-        _rehearse(session, specs)
+        from spotctl.home.paths import Paths
+        from spotctl.run.start import rehearsal
+
+        for spec in specs:
+            session.remark(f"rehearsing {spec.name} on this computer, for {rehearsal.SECONDS:g} seconds at most")
+            rehearsal.rehearse(spec, Paths(session.settings.home).cache)
     if dry_run and json_:
         answers = [plan_answers.answer(jobs.on_ray)] if jobs.on_ray else plan_answers.answers(jobs.planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)
@@ -97,20 +98,12 @@ def launch(
             session.out.print(plan_answers.plan_text(jobs.on_ray))
     if dry_run or not (yes or jobs.on_ray or confirm(session)):
         return
-    order, lines = jobs.order(files, fresh=fresh, metrics=metrics), RunLines(output, json_lines)
+    order = jobs.order(files, fresh=fresh, metrics=metrics)
+    show = line_printer(session.settings, output, as_json_lines=json_lines, several=len(order.specs) > 1)
     if session.in_terminal and not (foreground or json_):
         names = [spec.name for spec in order.specs]
-        window.hand_over(session, order, names, debug=is_debug(context), lines=lines)
-    launch_here(session, order, plans, json_=json_, lines=lines)
-
-
-def _rehearse(session: Session, specs: Sequence[JobSpec]) -> None:
-    from spotctl.home.paths import Paths
-    from spotctl.run.start import rehearsal
-
-    for spec in specs:
-        session.remark(f"rehearsing {spec.name} on this computer, for {rehearsal.SECONDS:g} seconds at most")
-        rehearsal.rehearse(spec, Paths(session.settings.home).cache)
+        window.hand_over(session, order, names, debug=is_debug(context), show=show)
+    launch_here(session, order, plans, show, json_=json_, is_said=json_lines)
 
 
 def resume(

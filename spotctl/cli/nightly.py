@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,10 +141,7 @@ def run(
 
     session: Session = context.obj
     state_dir = StateDir(session.settings.home.resolve(), name)
-
-    def night() -> StartReport:
-        return _night(session, state_dir, metrics, scheduled=scheduled)
-
+    night = partial(_night, session, state_dir, metrics, scheduled=scheduled)
     watched = scheduled and state_dir.folder.exists()
     report = run_watched(state_dir, night, wall_us, local_zone()[0]) if watched else night()
     if json_:

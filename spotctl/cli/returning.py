@@ -103,7 +103,7 @@ def gc(
             session.remark(f"data {copy.folder}: {size} on this computer, last used {used}")
     remaining = list[str]()
     if (orphaned or unused or copies) and (yes or (not json_ and sys.stdin.isatty() and typer.confirm("Remove them?"))):
-        remaining = [*_remove(orphans_by_cloud), *_remove_data(session, unused, copies)]
+        remaining = _remove(session, orphans_by_cloud, unused, copies)
     failures += remaining
     if json_:
         data = [(str(use.location), use.size, use.job, use.used) for use in unused]
@@ -116,24 +116,25 @@ def gc(
         raise typer.Exit(1)
 
 
-def _remove_data(session: Session, unused: Sequence[DataUse], copies: Sequence[UnusedCopy]) -> list[str]:
+def _remove(
+    session: Session, orphans_by_cloud: Sequence[Orphans], unused: Sequence[DataUse], copies: Sequence[UnusedCopy]
+) -> list[str]:
+    """Removes what was found in each cloud, even if another one fails, and then the data; returns the failures."""
     from spotctl.run.stored_data.removing import remove_copies, remove_data
 
-    failures = remove_copies(session.settings, copies) if copies else []
-    try:
-        return failures + (remove_data(session.settings, unused) if unused else [])
-    except SpotctlError as error:
-        return [*failures, str(error)]
-
-
-def _remove(orphans_by_cloud: Sequence[Orphans]) -> list[str]:
-    """Removes what was found in each cloud, even if another one fails; returns the failures."""
     failures = list[str]()
     for part in orphans_by_cloud:
         try:
             part.provider.remove(part.resources)
         except SpotctlError as error:
             failures.append(f"{part.cloud}: not all was removed: {error}")
+    if copies:
+        failures += remove_copies(session.settings, copies)
+    try:
+        if unused:
+            failures += remove_data(session.settings, unused)
+    except SpotctlError as error:
+        failures.append(str(error))
     return failures
 
 

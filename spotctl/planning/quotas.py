@@ -233,8 +233,8 @@ def _holding(
             yield most, quota
 
 
-def _held(reliable: Rent | None) -> dict[Market, int]:
-    return {} if reliable is None else {reliable.offer.market: reliable.machines}
+def _held(reliable: Rent | None) -> Counter[Market]:
+    return Counter() if reliable is None else Counter({reliable.offer.market: reliable.machines})
 
 
 def on_demand_remarks(
@@ -263,7 +263,7 @@ def on_demand_remarks(
 
 def _certain(plan: JobPlan) -> Counter[Market]:
     """The reliable machines, and the fewest machines of a job that wants on-demand machines only."""
-    machines, least = _reliable(plan), plan.job.spec.resources.machines.least
+    machines, least = _held(plan.decider.reliable), plan.job.spec.resources.machines.least
     if plan.job.spec.strategy == ON_DEMAND and len(plan.cost.choice) == 1:
         machines[plan.cost.choice[0].rent.offer.market] += least
     return machines
@@ -279,7 +279,7 @@ def possible(plan: JobPlan) -> Counter[Market]:
     begins = _sum([Counter({rent.offer.market: rent.machines}) for rent in rents])
     rent = plan.decider.fallback
     fallback = Counter({rent.offer.market: rent.machines if _may_turn(plan) else 0})
-    return _reliable(plan) + (begins or fallback)
+    return _held(plan.decider.reliable) + (begins or fallback)
 
 
 def _may_turn(plan: JobPlan) -> bool:
@@ -306,11 +306,6 @@ def _limited(plan: JobPlan, catalog: Catalog) -> Iterable[str]:
         f"{plan.job.spec.name}: quota {quota.name} allows {most or 'too few'} of the {wanted.machines} on-demand {kind}"
         f" that the job may switch to, {means}; raise the quota ('spotctl doctor' says how)"
     )
-
-
-def _reliable(plan: JobPlan) -> Counter[Market]:
-    rent = plan.decider.reliable
-    return Counter() if rent is None else Counter({rent.offer.market: rent.machines})
 
 
 def _sum(parts: Iterable[Counter[Market]]) -> Counter[Market]:

@@ -51,7 +51,7 @@ def launch(
     """
     session, spec = _session(home), _spec(job)
     jobs = launches.prepare(session, [spec], str(max_cost), attached=attached)
-    ending = launches.run(session, jobs.order(fresh=fresh), jobs.plans)[0].ending
+    ending = launches.run(session, jobs.order(fresh=fresh), jobs.planned.plans)[0].ending
     if ending is None:
         raise Interrupted(f"job {spec.name} continues without this computer ('spotctl resume {spec.name}' watches it)")
     return LaunchedJob.of(*ending)

@@ -11,7 +11,6 @@ from spotctl.cli.progress import planning, waiting
 from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.live_runs import live_view
 from spotctl.cli.runs.run_end import finish, finish_all, finish_withdrawn
-from spotctl.cli.runs.run_lines import NO_LINES, RunLines
 from spotctl.home.paths import Paths
 from spotctl.log.jobs import left_behind
 from spotctl.run.remote_runner.installing import packages_on
@@ -47,16 +46,13 @@ class Prepared:
     moves: bool
     on_ray: JobSpec | None = None
 
-    @property
-    def plans(self) -> Sequence[JobPlan]:
-        return self.planned.plans
-
     def order(self, files: Sequence[Path] = (), *, fresh: bool = False, metrics: str = "") -> LaunchOrder:
         """The launch of these jobs, from their files."""
         if self.on_ray is not None:
             return LaunchOrder((self.on_ray,), tuple(files), None, self.moves, fresh, metrics)
-        expected = expectation(self.plans[0]) if len(self.plans) == 1 else None
-        specs = tuple(plan.job.spec for plan in self.plans)
+        plans = self.planned.plans
+        expected = expectation(plans[0]) if len(plans) == 1 else None
+        specs = tuple(plan.job.spec for plan in plans)
         return LaunchOrder(specs, tuple(files), expected, self.moves, fresh, metrics)
 
 
@@ -113,16 +109,17 @@ def launch_here(
     session: Session,
     order: LaunchOrder,
     plans: Sequence[JobPlan] = (),
+    show: Callable[[RunState], None] = lambda _: None,
     *,
     json_: bool = False,
-    lines: RunLines = NO_LINES,
+    is_said: bool = False,
 ) -> NoReturn:
-    """Carries out a launch in this process."""
-    show = lines.printer(session.settings, several=len(order.specs) > 1)
+    """Carries out a launch in this process. `show` is called with each new state of a run; the ends of runs may be
+    `is_said` by then."""
     launched = run(session, order, plans, show)
     if len(launched) > 1:
-        finish_all(session, launched, json_=json_, is_said=lines.json)
-    finish(session, launched[0].ending, json_=json_, is_said=lines.json)
+        finish_all(session, launched, json_=json_, is_said=is_said)
+    finish(session, launched[0].ending, json_=json_, is_said=is_said)
 
 
 def resume_here(session: Session, job: str, metrics: str = "", *, json_: bool = False) -> NoReturn:

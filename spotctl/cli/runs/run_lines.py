@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -26,23 +25,16 @@ if TYPE_CHECKING:
     from spotctl.log.state import RunState
 
 
-@dataclass(frozen=True, slots=True)
-class RunLines:
-    """The lines to print on stdout while runs go on."""
-
-    output: ShownOutput = ShownOutput.EVENTS
-    json: bool = False
-
-    def printer(self, settings: Settings, *, several: bool) -> Callable[[RunState], None]:
-        """Prints the new lines of a run, whose state it is called with; the runs may be those of several threads."""
-        if self.json:
-            return _EventLines(settings, sys.stdout).show
-        if self.output is ShownOutput.SCRIPT:
-            return _ScriptLines(settings, sys.stdout, several=several).show
-        return lambda _: None
-
-
-NO_LINES = RunLines()
+def line_printer(
+    settings: Settings, output: ShownOutput, *, as_json_lines: bool, several: bool
+) -> Callable[[RunState], None]:
+    """Prints the new lines of a run on stdout, whose state it is called with; the runs may be those of several
+    threads."""
+    if as_json_lines:
+        return _EventLines(settings, sys.stdout).show
+    if output is ShownOutput.SCRIPT:
+        return _ScriptLines(settings, sys.stdout, several=several).show
+    return lambda _: None
 
 
 class _EventLines:

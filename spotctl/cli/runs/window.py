@@ -17,7 +17,6 @@ from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.handover import FoundRunner, ResumeOrder, RunnerTask, started_runner
 from spotctl.cli.runs.live_runs import LiveRuns
 from spotctl.cli.runs.run_end import EXIT_CODES
-from spotctl.cli.runs.run_lines import NO_LINES, RunLines
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
 from spotctl.log.jobs import is_running, left_behind, runner_of, waiting_jobs
@@ -46,7 +45,7 @@ def hand_over(
     jobs: Sequence[str],
     *,
     debug: bool,
-    lines: RunLines = NO_LINES,
+    show: Callable[[RunState], None] = lambda _: None,
 ) -> NoReturn:
     """Starts a runner in a process of its own, and shows its runs; exits with the code of the runner."""
     home = session.settings.home
@@ -55,7 +54,6 @@ def hand_over(
         before = () if goes_on else {row.run for row in log.beginnings()}
         with started_runner(RunnerTask(home, order, debug)) as runner:
             session.remark("the run goes on if this window is closed; Ctrl-C asks whether to stop it")
-            show = lines.printer(session.settings, several=len(jobs) > 1)
             _show(session, RunWindow(session, log, jobs, runner, before, show))
 
 
