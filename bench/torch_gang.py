@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.gang_script import EVERY, STEP_SECONDS
-from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, CheckpointPlan
+from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE, PLAN_VARIABLE, write_plan
 from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.container.processes import MARK, kill_marked
 from spotctl.agent.layout import LEASE_VARIABLE
@@ -73,7 +73,7 @@ class GangOfThree:
         """Starts a machine; what it printed is in its folder."""
         home = self._home(machine)
         (home / "checkpoint").mkdir(parents=True, exist_ok=True)
-        CheckpointPlan(CHECKPOINT_SECONDS, 0.1).write(home / "plan.json")
+        write_plan(home / "plan.json", CHECKPOINT_SECONDS, 0.1)
         LeaseGrantor(home / "lease").begin(LEASE_SECONDS)
         words = ["--machines", ",".join(HOSTS), "--machine", str(machine), "--port", str(self._port)]
         command = [sys.executable, "-m", "spotctl.integrations.gang", *words, str(_SCRIPT), str(self.folder / "end")]

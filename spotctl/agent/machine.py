@@ -311,22 +311,18 @@ class WakeUps:
     """Pauses that signals end, through a pipe, so that no signal arrives unseen just before a pause begins."""
 
     def __init__(self) -> None:
-        self._pipe = os.pipe()
-
-    @property
-    def descriptors(self) -> tuple[int, int]:
+        self.descriptors = os.pipe()
         """The pipe's ends, which children must close."""
-        return self._pipe
 
     def listen(self, on_signal: Callable[..., None]) -> None:
         """Has `on_signal` called from now on when this process is asked to end."""
-        for end in self._pipe:
+        for end in self.descriptors:
             os.set_blocking(end, False)
-        signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.descriptors[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, on_signal)
 
     def pause(self, seconds: float) -> None:
-        if select.select([self._pipe[0]], [], [], seconds)[0]:
-            os.read(self._pipe[0], 4096)
+        if select.select([self.descriptors[0]], [], [], seconds)[0]:
+            os.read(self.descriptors[0], 4096)

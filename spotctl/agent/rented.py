@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -53,29 +53,8 @@ class AgentStart:
     index: int
     link_secret: str = field(repr=False)
     secrets: Mapping[str, str] = field(repr=False)
-    bundles: tuple[str, ...]
+    bundles: Sequence[str]
     job: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "machine": self.machine,
-            "index": self.index,
-            "link_secret": self.link_secret,
-            "secrets": dict(self.secrets),
-            "bundles": list(self.bundles),
-            "job": self.job,
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "AgentStart":
-        return cls(
-            str(values["machine"]),
-            int(values["index"]),
-            str(values["link_secret"]),
-            {str(name): str(value) for name, value in values["secrets"].items()},
-            tuple(map(str, values["bundles"])),
-            str(values["job"]),
-        )
 
 
 def main(words: Sequence[str]) -> int:
@@ -91,11 +70,11 @@ def main(words: Sequence[str]) -> int:
             os.set_inheritable(descriptor, False)
         with os.fdopen(given) as file:
             file.seek(0)
-            start = AgentStart.from_json(json.load(file))
+            start = AgentStart(**json.load(file))
         RentedMachine(start).run(up)
         return 0
 
-    start = AgentStart.from_json(json.load(sys.stdin))
+    start = AgentStart(**json.load(sys.stdin))
     if (held := _lock(Path(layout.LOCK))) is None:
         print("running")  # noqa: T201
         return 0
@@ -140,7 +119,7 @@ def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
             os.dup2(log.fileno(), 2)
 
         given = os.memfd_create("start", 0)
-        os.write(given, json.dumps(start.to_json()).encode())
+        os.write(given, json.dumps(asdict(start)).encode())
         for descriptor in (lock, up, given):
             os.set_inheritable(descriptor, True)
         words = [sys.executable, "-E", "-s", "-S", "-m", "spotctl.agent.rented", str(lock), str(up), str(given)]

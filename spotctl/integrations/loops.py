@@ -45,8 +45,12 @@ class PublishedCheckpoints:
 
     def all(self) -> list[Path]:
         """All checkpoints, from the oldest step to the newest."""
-        visible = [path for path in self._folder.glob("*") if not path.name.startswith(".")]
-        return sorted((path for path in visible if _NUMBER.search(path.name)), key=_step)
+        steps = dict[Path, int]()
+        for path in self._folder.glob("*"):
+            match = _NUMBER.search(path.name)
+            if match and not path.name.startswith("."):
+                steps[path] = int(match[1])
+        return sorted(steps, key=steps.__getitem__)
 
     def hidden(self, name: str) -> Path:
         """The path to write a checkpoint to before it is published; it is free, and torch.save accepts its name."""
@@ -76,11 +80,6 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
-
-
-def _step(path: Path) -> int:
-    match = _NUMBER.search(path.name)
-    return int(match[1]) if match else -1
 
 
 def _remove(path: Path) -> None:

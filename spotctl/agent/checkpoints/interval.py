@@ -6,10 +6,8 @@ With checkpoints of cost C and a mean time M to the next eviction, the best inte
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from math import inf, sqrt
 from pathlib import Path
-from typing import Any
 
 from spotctl.agent.files import Watched, replace_json
 
@@ -17,7 +15,8 @@ CHECKPOINT_VARIABLE = "SPOTCTL_CHECKPOINT_DIR"
 """The environment variable with the folder whose files are copied to the next machine."""
 
 PLAN_VARIABLE = "SPOTCTL_CHECKPOINT_PLAN"
-"""The environment variable with the path of the plan; the file is replaced when a checkpoint's cost is measured."""
+"""The environment variable with the path of the plan, a file with the seconds between checkpoints (`every`) and those
+that one is assumed to take (`cost`). It is replaced when a checkpoint's cost is measured."""
 
 
 def best_interval(cost: float, life: float, longest: float) -> float:
@@ -29,23 +28,16 @@ def best_interval(cost: float, life: float, longest: float) -> float:
     return max(cost, min(sqrt(2 * cost * life), longest)) if life < inf else max(cost, longest)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPlan:
-    """Seconds between checkpoints, and the assumed seconds that a checkpoint takes."""
-
-    every: float
-    cost: float
-
-    def write(self, path: Path) -> None:
-        """Writes the file that the program reads."""
-        replace_json(path, asdict(self))
+def write_plan(path: Path, every: float, cost: float) -> None:
+    """Writes the file that the program reads."""
+    replace_json(path, {"every": every, "cost": cost})
 
 
 class CheckpointPlanReader:
     """Reads the plan for the program; a read costs one look at a time stamp."""
 
     def __init__(self, path: Path) -> None:
-        self._plan = Watched(path, _plan)
+        self._plan = Watched(path, lambda values: float(values["every"]))
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> "CheckpointPlanReader | None":
@@ -55,9 +47,4 @@ class CheckpointPlanReader:
 
     def every(self) -> float | None:
         """Seconds between checkpoints, as of now; None without a plan."""
-        plan = self._plan.value()
-        return None if plan is None else plan.every
-
-
-def _plan(values: dict[str, Any]) -> CheckpointPlan:
-    return CheckpointPlan(float(values["every"]), float(values["cost"]))
+        return self._plan.value()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
-from spotctl.agent.checkpoints.interval import CheckpointPlan, best_interval
+from spotctl.agent.checkpoints.interval import best_interval, write_plan
 from spotctl.agent.checkpoints.stored import CheckpointRecord, StoredCheckpoints
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.data.transfer import FolderListing, listing
@@ -89,5 +89,5 @@ class CheckpointSync:
         policy = self._policy
         mean_life = inf if policy.life is None else policy.life
         self._every = policy.every or max(best_interval(cost, mean_life, policy.longest), _MIN_SECONDS)
-        CheckpointPlan(self._every, cost).write(self._plan)
+        write_plan(self._plan, self._every, cost)
         return self._every

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -45,7 +45,7 @@ class RunningCommand:
     ) -> None:
         self._mark = mark
         self._process: subprocess.Popen[bytes] | None = None
-        with _output_to(output) as file:
+        with nullcontext(sys.stdout.buffer) if output is None else output.open("ab") as file:
             try:
                 self._process = start_group(command, folder, environment, file, subprocess.STDOUT)
             except (OSError, ValueError) as error:
@@ -116,15 +116,6 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
     except ProcessLookupError:
         # The group consists of the dead first process only.
         return
-
-
-@contextmanager
-def _output_to(output: Path | None) -> Iterator[BinaryIO]:
-    if output is None:
-        yield sys.stdout.buffer
-    else:
-        with output.open("ab") as file:
-            yield file
 
 
 def dies_with(parent: int) -> Callable[[], None] | None:

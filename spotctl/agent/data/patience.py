@@ -25,11 +25,7 @@ def is_temporary(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _stays() -> bool:
-    return False
-
-
-def patiently(act: Callable[[], T], say: Callable[[str], object], is_leaving: Callable[[], bool] = _stays) -> T:
+def patiently(act: Callable[[], T], say: Callable[[str], object], is_leaving: Callable[[], bool] = lambda: False) -> T:
     """Carries out an action, again and again while the store is unavailable; says so once.
 
     A machine that `is_leaving` has no time to wait for a store.

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -274,7 +274,7 @@ class _Parts:
             if real in within:
                 raise self._refusal(path, f"leads back to {real}, in which it is itself; remove the link")
             self.folders[name] = status.st_mode & _PERMISSIONS
-            for part in _names(path):
+            for part in sorted(entry.name for entry in path.iterdir()):
                 self.add(f"{name}/{part}", path / part, (*within, real))
         elif stat.S_ISREG(status.st_mode):
             digest = self.digest(name, path, status)
@@ -291,8 +291,3 @@ class _Parts:
 
     def _refusal(self, path: Path, why: str) -> TransferFailed:
         return TransferFailed(f"data {self.source}: {path} {why}")
-
-
-def _names(folder: Path) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        yield from sorted(entry.name for entry in entries)

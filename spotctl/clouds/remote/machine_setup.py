@@ -7,7 +7,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from agileml.transport.certificates import HOSTNAME, certificate_and_key
@@ -199,7 +199,7 @@ class Bringing:
     def _start(self, start: AgentStart, python: MachinePython) -> None:
         code = f"{layout.BUNDLES}/{start.bundles[0]}"
         service = f"{shlex.quote(python.path)} -E -s -S -m spotctl.agent.rented"
-        answer = self._ssh.run(f"cd {code} && exec env -i {service}", json.dumps(start.to_json()).encode())
+        answer = self._ssh.run(f"cd {code} && exec env -i {service}", json.dumps(asdict(start)).encode())
         if answer.strip() != "running":
             raise StepFailed(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
 
