@@ -5,7 +5,7 @@ Each cloud has a dataclass for the table of the settings file that is named afte
 
 import ipaddress
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, cast
 
@@ -50,12 +50,8 @@ def address_ranges(ssh_from: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError(f"{error}, in ssh_from") from None
 
 
-def table_of(kind: type[T]) -> Callable[[object], T]:
-    """The parser of a cloud's table; it also takes the lines of the table as text, from an environment variable."""
-    return lambda value: _parsed(kind, value)
-
-
-def _parsed(kind: type[T], value: object) -> T:
+def parsed_table(kind: type[T], value: object) -> T:
+    """A cloud's table of this kind, also from its lines as text, as an environment variable has them."""
     if isinstance(value, str):
         try:
             value = tomllib.loads(value)

@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 from spotctl.home.cloud import cloud_of, rented_clouds
-from spotctl.home.cloud_settings import TAG_NAME, TAG_VALUE, table_of
+from spotctl.home.cloud_settings import TAG_NAME, TAG_VALUE, parsed_table
 from spotctl.home.errors import BadSettings
 from spotctl.home.quotas import Quota, quotas_from
 
@@ -159,7 +159,7 @@ def _keys() -> Mapping[str, Callable[[object], object]]:
 @cache
 def _tables() -> Mapping[str, Callable[[object], object]]:
     """The parsers of the clouds' tables."""
-    return {cloud: table_of(cloud_of(cloud).settings_of_machines.table) for cloud in rented_clouds()}
+    return {cloud: partial(parsed_table, cloud_of(cloud).settings_of_machines.table) for cloud in rented_clouds()}
 
 
 def setting_names() -> list[str]:

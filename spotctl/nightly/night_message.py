@@ -1,7 +1,7 @@
 """The message about a night: what happened, what it cost, what to do. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
@@ -183,11 +183,6 @@ def failure_message(name: str, day: date, result: NightResult, log: str) -> Mess
     }
     title = _title(name, day, result.outcome)
     return Message(f"{name}-{day.isoformat()}-failed", title, good=False, lines=lines, facts=facts)
-
-
-def with_earlier(message: Message, failures: Sequence[str]) -> Message:
-    """The message, with failed starts about which no message could be sent."""
-    return replace(message, lines={**message.lines, "Not reported before": "; ".join(failures)})
 
 
 def _title(name: str, day: date, outcome: str) -> str:

@@ -39,7 +39,6 @@ from spotctl.nightly.night_message import (
     NightResult,
     NightTotals,
     night_message,
-    with_earlier,
 )
 from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
@@ -267,7 +266,8 @@ class NightRunner:
         last = self.state_dir.result
         earlier = unreported(starts[:-1] if self.scheduled else starts, 0 if last is None else last.end)
         if earlier:
-            message = with_earlier(message, [failure_text(start, self.zone) for start in earlier])
+            failures = "; ".join(failure_text(start, self.zone) for start in earlier)
+            message = replace(message, lines={**message.lines, "Not reported before": failures})
         self.reporter.send(message, "" if result.outcome == DONE else "/fail")
 
         totals = NightTotals.of(runs)
