@@ -51,10 +51,10 @@ def exec_(
     session: Session = context.obj
     options = [f"--node={node}", *(["--json"] if json_ else [])]
     remote_runner.pass_on(session, job, "exec", job, *options, "--", *command, terminal=True)
-    target = remote.target_of(job, node, session.settings)
-    result = remote.run(target, command, capture=json_)
+    machine, provider = remote.target_of(job, node, session.settings)
+    result = remote.run(machine, provider, command, capture=json_)
     if json_:
-        session.answer_json(as_json(run_answers.EXECUTED, (target.machine, result)))
+        session.answer_json(as_json(run_answers.EXECUTED, (machine, result)))
     elif result.err:
         session.remark(f"spotctl: {result.err}")
     raise typer.Exit(result.code)
@@ -97,16 +97,14 @@ def ssh(
             *(f"{rule} admits ssh from {', '.join(admitted['ssh_from'])} only" for rule in admitted["rules"])
         )
     remote_runner.pass_on(session, job, "ssh", job, f"--node={node}", *(["--json"] if json_ else []), terminal=True)
-    target = remote.target_of(job, node, session.settings)
+    machine, provider = remote.target_of(job, node, session.settings)
     shell = os.environ.get("SHELL", "/bin/sh")
     if json_:
-        folder = target.invocation([shell]).folder
-        session.answer_json(as_json(run_answers.SHELL, {"machine": target.machine, "shell": shell, "folder": folder}))
+        folder = provider.invocation(machine, [shell]).folder
+        session.answer_json(as_json(run_answers.SHELL, {"machine": machine, "shell": shell, "folder": folder}))
         return
-    session.remark(
-        f"{target.machine}: a shell on this computer; exit leaves the shell, and releasing the machine ends it"
-    )
-    raise typer.Exit(remote.run(target, [shell]).code)
+    session.remark(f"{machine}: a shell on this computer; exit leaves the shell, and releasing the machine ends it")
+    raise typer.Exit(remote.run(machine, provider, [shell]).code)
 
 
 def _admit(session: Session, job: str, addresses: Sequence[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from spotctl.nightly import environment
 from spotctl.nightly.hours import day_of
 from spotctl.nightly.night_message import NightResult, failure_message
 from spotctl.nightly.state_dir import Installed, StateDir
-from spotctl.run.notify import Message, deliver, request, secret_values
+from spotctl.run.notify import Message, deliver, post, secret_values
 
 MAX_BYTES = 1 << 20
 
@@ -92,7 +92,7 @@ class NightReporter:
         heartbeat = self._addresses().heartbeat
         if heartbeat is None:
             return True
-        delivery = request(heartbeat, signal)
+        delivery = post(signal, heartbeat)
         self.log.write([f"{delivery.text} (health check{signal})"])
         return not delivery.failure
 

@@ -28,18 +28,15 @@ LIST_SECONDS = 5.0
 """How long the list of a cloud's machines is used. Agents report evictions earlier than the list does."""
 
 
-class LauncherIdentity:
+def launcher_identity(cloud: str) -> Any:  # noqa: ANN401 - each cloud's store asks for something else
     """The launcher's identity at object stores: credentials that the clouds' SDKs find here, such as a profile or a
     sign-in. The launcher itself queries no metadata service: most computers have none, and a run would wait for it.
     """
-
-    def at(self, cloud: str) -> Any:  # noqa: ANN401 - each cloud's store asks for something else
-        # The SDKs are imported when they are needed.
-        return buckets_of(cloud).LAUNCHER
+    # The SDKs are imported when they are needed.
+    return buckets_of(cloud).LAUNCHER
 
 
-LAUNCHER = LauncherIdentity()
-"""The identity of this process, which keeps the credentials that the SDKs have found."""
+LAUNCHER: StoreIdentity = launcher_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +54,6 @@ class MachinePaths:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderSettings:
-    """A job's settings for its machines: the image, the cloud identity, the disk, the labels, whether they are close
-    together, and the reservations by name."""
-
-    image: Image = field(default_factory=Image)
-    identity: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    close: bool = False
-    reservations: Mapping[str, Reservation] = field(default_factory=dict)
-
-
-NO_SETTINGS = OrderSettings()
-
-
-@dataclass(frozen=True, slots=True)
 class RunEnvironment:
     """One per run, and never changed: several runs share a process, and no run may see the environment of another.
 
@@ -84,6 +66,9 @@ class RunEnvironment:
     market's on-demand price in nano-dollars per hour, 0 if unknown. `cache` is for copies of data on this
     computer. A run that is `ending` only returns its machines. `identity` is that of this process at object stores: a
     runner on a rented machine has the machine's.
+
+    What orders say of machines: `image`, with the disk, `machine_identity` and `labels`, by cloud and by name,
+    whether they are `close` together, and the `reservations` by name.
     """
 
     run: str
@@ -100,7 +85,11 @@ class RunEnvironment:
     output: Path | None = None
     published: str = ""
     ending: bool = False
-    order_settings: OrderSettings = NO_SETTINGS
+    image: Image = field(default_factory=Image)
+    machine_identity: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    close: bool = False
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
     lists: Callable[[], ListPrices] = shipped
     list_price: Callable[[Market], int] = lambda _: 0
     cache: Path = Path()
@@ -110,7 +99,7 @@ class RunEnvironment:
 
     def holdings(self, market: Market, *, spot: bool) -> Holdings:
         """The prices of a machine's disk and address, which come on top of its own."""
-        return self.provider.holdings(market, spot=spot, disk_gib=self.order_settings.image.disk_gib)
+        return self.provider.holdings(market, spot=spot, disk_gib=self.image.disk_gib)
 
     def held_price(self, rent: Rent) -> int:
         """The cost of the disk and the address of one machine of a purchase, in nano-dollars per hour."""
@@ -155,13 +144,11 @@ def environment_of(
         None if local and not spec.on_ray else paths.output(run),
         published,
         ending,
-        OrderSettings(
-            spec.image,
-            spec.identity,
-            spec.tags,
-            spec.resources.placement == CLOSE,
-            {named.name: named for named in spec.resources.reservations},
-        ),
+        image=spec.image,
+        machine_identity=spec.identity,
+        labels=spec.tags,
+        close=spec.resources.placement == CLOSE,
+        reservations={named.name: named for named in spec.resources.reservations},
         cache=paths.cache,
         variables={} if ending else _variables(spec, paths.cache),
         secrets={} if ending else secrets_of(spec),

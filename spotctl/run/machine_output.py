@@ -5,7 +5,7 @@ import os
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +72,7 @@ class RunOutput:
 
     def __init__(self, spec: JobSpec, run: str, settings: Settings) -> None:
         asked = spec.is_local and not spec.on_ray
-        self._source = _Asked(provider_of(settings, spec)) if asked else KeptOutput(Paths(settings.home).output(run))
+        self._source = provider_of(settings, spec) if asked else KeptOutput(Paths(settings.home).output(run))
         self._on_ray = spec.on_ray
         self._readings = dict[str, _Reading]()
 
@@ -93,9 +93,9 @@ class RunOutput:
 
 
 class _Reading:
-    """How far the output of one machine has been read."""
+    """How far the output of one machine was read. A provider keeps that of machines gone for some days."""
 
-    def __init__(self, machine: str, source: "_Asked | KeptOutput") -> None:
+    def __init__(self, machine: str, source: "CloudProvider | KeptOutput") -> None:
         self._machine, self._source = machine, source
         self._at = self._times_at = 0
         self._ends, self._times = list[int](), list[int]()
@@ -103,12 +103,12 @@ class _Reading:
 
     def new_lines(self, *, last: bool) -> Iterator[OutputLine]:
         """The lines since the last call; a line that has not ended waits, unless this call is the `last` one."""
-        text = b"" if self.over else self._source.output(self._machine, self._at)
+        text = b"" if self.over else self._read(self._source.output, self._at)
         if not last:
             # A `\\r` at the end may be half of a line's end.
             text = text[: max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1]
         if text:
-            new = self._source.output_times(self._machine, self._times_at)
+            new = self._read(self._source.output_times, self._times_at)
             new = new[: new.rfind(b"\n") + 1]
             self._times_at += len(new)
             for end, at in parse_times(new):
@@ -122,6 +122,13 @@ class _Reading:
             yield OutputLine(self._machine, line.decode(errors="replace").rstrip("\r\n"), printed_at)
             self._at += len(line)
 
+    def _read(self, read: Callable[[str, int], bytes], after: int) -> bytes:
+        """What the source has of the machine after this many bytes; a machine that boots has nothing."""
+        try:
+            return read(self._machine, after)
+        except (NotFound, Unanswered):
+            return b""
+
 
 def last_lines(environment: RunEnvironment, machine: str) -> str:
     """The last lines of a machine's output as one line, with secrets hidden; says so if there is none."""
@@ -133,25 +140,6 @@ def last_lines(environment: RunEnvironment, machine: str) -> str:
         text = KeptOutput(environment.output).output(machine).decode(errors="replace")
     last = [line.strip() for line in text.splitlines() if line.strip()][-3:]
     return environment.redacted(" | ".join(last))[-_LONGEST_QUOTE:] or "it printed nothing"
-
-
-class _Asked:
-    """Asks a provider, which keeps the output of machines that are gone for some days. A booting machine has none."""
-
-    def __init__(self, provider: CloudProvider) -> None:
-        self._provider = provider
-
-    def output(self, machine: str, after: int = 0) -> bytes:
-        try:
-            return self._provider.output(machine, after)
-        except (NotFound, Unanswered):
-            return b""
-
-    def output_times(self, machine: str, after: int = 0) -> bytes:
-        try:
-            return self._provider.output_times(machine, after)
-        except (NotFound, Unanswered):
-            return b""
 
 
 class KeptOutput:

@@ -95,14 +95,9 @@ def send(message: Message, address: str) -> Delivery:
     return Delivery(name, f"{reason[:_MAX_REASON]}; check the address")
 
 
-def post(message: Message, webhook: str) -> Delivery:
-    """Posts a message to an address or to that in a variable (`$NAME`). Never raises for receiver or network errors."""
-    return request(webhook, message)
-
-
-def request(address: str, content: Message | str) -> Delivery:
-    """Posts a message, or tells a health check that a night starts (`/start`), has ended well (empty) or has not
-    (`/fail`)."""
+def post(content: Message | str, address: str) -> Delivery:
+    """Posts a message to an address or to that in a variable (`$NAME`), or tells a health check there that a night
+    starts (`/start`), has ended well (empty) or has not (`/fail`). Never raises for receiver or network errors."""
     import httpx
     import stamina
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from pricing_data.units import format_time
 from spotctl.clouds.errors import NotFound
-from spotctl.clouds.link import Invocation
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.wiring import provider_of
 from spotctl.files.job.reader import restored
@@ -23,18 +22,6 @@ CANNOT_START = 127
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A machine, and the provider that can run a command on it."""
-
-    machine: str
-    provider: CloudProvider
-
-    def invocation(self, command: Sequence[str]) -> Invocation:
-        """A command of this computer that runs another on the machine, with this process's terminal."""
-        return self.provider.invocation(self.machine, command)
-
-
-@dataclass(frozen=True, slots=True)
 class CommandResult:
     """The exit status of a command, and its output if that was captured."""
 
@@ -43,8 +30,9 @@ class CommandResult:
     err: str = ""
 
 
-def target_of(job: str, node: str, settings: Settings) -> Target:
-    """The machine of a job that `node` names: an id, or its position among the running ones from 0 (the default)."""
+def target_of(job: str, node: str, settings: Settings) -> tuple[str, CloudProvider]:
+    """The machine of a job that `node` names, an id, or its position among the running ones from 0 (the default); and
+    the provider that can run a command on it."""
     paths = Paths(settings.home)
     if not paths.log.exists():
         raise BadRequest(f"no job named {job!r} was launched (start one with: spotctl launch FILE)")
@@ -70,18 +58,19 @@ def target_of(job: str, node: str, settings: Settings) -> Target:
                 f" 'spotctl status --json', or an id such as {running[0]}"
             )
         machine = running[int(machine)]
-    return Target(machine, provider)
+    return machine, provider
 
 
-def run(target: Target, command: Sequence[str], *, capture: bool = False) -> CommandResult:
+def run(machine: str, provider: CloudProvider, command: Sequence[str], *, capture: bool = False) -> CommandResult:
     """Runs a command on a machine with this process's streams, or captures its output over the machine's link.
 
     ProviderError: the machine is not reached, or no longer.
     """
     if capture:
-        ended = target.provider.link(target.machine).exec(command)
-        return CommandResult(_shell_status(ended.exit_code), _text(ended.out), _text(ended.err))
-    invocation = target.invocation(command)
+        ended = provider.link(machine).exec(command)
+        out, err = (captured.decode(errors="replace") for captured in (ended.out, ended.err))
+        return CommandResult(_shell_status(ended.exit_code), out, err)
+    invocation = provider.invocation(machine, command)
     try:
         process = subprocess.Popen(invocation.words, env=invocation.environment, cwd=invocation.folder)
     except OSError as error:
@@ -91,7 +80,7 @@ def run(target: Target, command: Sequence[str], *, capture: bool = False) -> Com
     try:
         # A machine that ends kills its processes, but may have looked for them just before this command started.
         try:
-            target.invocation(command)
+            provider.invocation(machine, command)
         except NotFound:
             process.kill()
         process.wait()
@@ -105,7 +94,3 @@ def run(target: Target, command: Sequence[str], *, capture: bool = False) -> Com
 def _shell_status(code: int) -> int:
     """Shells report a command that a signal ended as 128 plus the number of the signal."""
     return 128 - code if code < 0 else code
-
-
-def _text(captured: bytes) -> str:
-    return captured.decode(errors="replace")

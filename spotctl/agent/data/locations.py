@@ -26,24 +26,19 @@ if TYPE_CHECKING:
     from obstore.store import AzureBearerToken
 
 
-class StoreIdentity(Protocol):
-    """A caller of object stores. StoreRefused: there are no credentials, or they cannot be used."""
-
-    def at(self, cloud: str) -> Any:  # noqa: ANN401 - each cloud's store asks for something else
-        """The identity in a cloud, as the cloud's part `storage` asks for it."""
-        ...
+StoreIdentity = Callable[[str], Any]
+"""A caller of object stores: its identity in a cloud, as the cloud's part `storage` asks for it. StoreRefused: there
+are no credentials, or they cannot be used."""
 
 
-class MachineIdentities:
-    """The identities of this machine; credentials in the environment come first."""
-
-    def at(self, cloud: str) -> Any:  # noqa: ANN401 - see `StoreIdentity`
-        part = cloud_part(cloud, STORAGE)
-        assert part is not None
-        return part.MACHINE
+def machine_identity(cloud: str) -> Any:  # noqa: ANN401 - each cloud's store asks for something else
+    """The identity of this machine in a cloud; credentials in the environment come first."""
+    part = cloud_part(cloud, STORAGE)
+    assert part is not None
+    return part.MACHINE
 
 
-MACHINE = MachineIdentities()
+MACHINE: StoreIdentity = machine_identity
 
 
 class TokenIdentity(Protocol):
@@ -91,7 +86,7 @@ def place_of(location: str, who: StoreIdentity = MACHINE) -> ObjectPlace | None:
     prefix, cloud = prefix.strip("/"), clouds_by_scheme()[scheme]
     part = cloud_part(cloud, STORAGE)
     assert part is not None
-    return ObjectPlace(part.bucket(name, who.at(cloud)), f"{prefix}/" if prefix else "")
+    return ObjectPlace(part.bucket(name, who(cloud)), f"{prefix}/" if prefix else "")
 
 
 class SharedObject:

@@ -75,7 +75,7 @@ def client_of(session: Session, job: str) -> RunnerClient | None:
 def has_moved(session: Session, job: str) -> bool:
     """Whether the runner of a job's active run is on a rented machine by now. Raises RunnerLost if nothing says so."""
     client = client_of(session, job)
-    claim = None if client is None else client.follower.claim()
+    claim = None if client is None else client.claim()
     return claim is not None and bool(claim.holder)
 
 
@@ -123,21 +123,13 @@ def launch(
 ) -> RunEnd | None:
     """Launches a job whose runner moves to its first reliable machine, and follows it from there."""
     from spotctl.cli.runs.live_runs import live_view
-    from spotctl.run.remote_runner.handover import Launch, launch_and_hand_over
+    from spotctl.run.remote_runner.handover import launch_and_hand_over
+    from spotctl.run.start.observing import RunObserver
 
     stopped = Event()
     with live_view(session, leaving=stopped, publish=publish) as view:
-        moved = launch_and_hand_over(
-            Launch(
-                plan,
-                expected,
-                session.settings,
-                view.on_turn,
-                stopped.is_set,
-                session.remark,
-                fresh,
-            )
-        )
+        observer = RunObserver(view.on_turn, on_remark=lambda _, line: session.remark(line), is_stopped=stopped.is_set)
+        moved = launch_and_hand_over(plan, expected, session.settings, observer, fresh=fresh)
     if isinstance(moved, tuple):
         return moved
     session.remark(
@@ -154,7 +146,7 @@ def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None
 
     left, client = Event(), RunnerClient(place, session.settings)
     with live_view(session, from_here=True, leaving=left, publish=publish) as view:
-        ended = client.follower.follow(view.on_turn, left.is_set, session.remark)
+        ended = client.follow(view.on_turn, left.is_set, session.remark)
     if ended is None:
         session.remark(f"run {place.run} continues without this computer; 'spotctl stop {place.job}' stops it")
         return None

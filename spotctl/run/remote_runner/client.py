@@ -9,9 +9,8 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 from agileml.errors import AgileMLError
 from spotctl.agent.data.locations import place_of
@@ -27,11 +26,11 @@ from spotctl.home.config import Settings
 from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.home.paths import Paths
 from spotctl.log.folding import fold
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.remote_runner.fence import SETTLE_SECONDS, Claim, Fence, FencedProvider, Watch, settle
-from spotctl.run.remote_runner.homes import CopiedRow, LogCopier, LogCopy, add_missing
+from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing
 from spotctl.run.remote_runner.place import RunPlace
 from spotctl.run.remote_runner.start import COMMAND, RunnerLost
 from spotctl.run.start import runs
@@ -43,16 +42,41 @@ LEFTOVER_SECONDS = 90.0
 _CALL_SECONDS, _LOOK_SECONDS = 30.0, 5.0
 
 
-@dataclass(slots=True)
-class Follower:
-    """Copies the log of a run elsewhere into the log of a home."""
+class RunnerClient:
+    """A run whose runner lives on a machine, from a computer that has the run's ssh key in a home of its own.
 
-    place: RunPlace
-    settings: Settings
-    _copy: LogCopy = field(init=False)
+    The log of the computer's own home, which `own_settings` name, follows that of the run.
+    """
 
-    def __post_init__(self) -> None:
-        self._copy = LogCopy(self.place.store(LAUNCHER))
+    def __init__(self, place: RunPlace, own_settings: Settings) -> None:
+        self.place, self.own_settings = place, own_settings
+        self._copy = LogCopy(place.store(LAUNCHER))
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Settings with the home of the run."""
+        return replace(self.own_settings, home=Paths(self.own_settings.home).elsewhere(self.place.job))
+
+    @cached_property
+    def state(self) -> RunState:
+        """The state of the run when this was first asked."""
+        return self.read_state()
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        """The job. RunnerLost: the run did not get as far as a runner elsewhere."""
+        if self.state.began is None:
+            raise RunnerLost(f"run {self.place.run}: no files of this run at {self.place.location}")
+        return restored(self.state.began.spec, self.settings.home)
+
+    @cached_property
+    def provider(self) -> CloudProvider:
+        return provider_of(self.settings, self.spec)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the run's machines."""
+        return {INSTALLATION_TAG: installation_id(self.settings.home), RUN_TAG: self.place.run}
 
     def claim(self) -> Claim | None:
         """Who runs the run. RunnerLost: the object store does not say."""
@@ -62,24 +86,19 @@ class Follower:
             raise RunnerLost(f"run {self.place.run}: {error}") from error
         return None if stored is None else Claim.from_bytes(stored.data)
 
-    def rows(self) -> list[CopiedRow]:
+    def rows(self) -> list[LogRow]:
         """The rows of the run's log. RunnerLost: they cannot be read."""
         try:
             return self._copy.rows()
         except (OSError, AgileMLError) as error:
             raise RunnerLost(f"run {self.place.run}: the copy of its log cannot be read: {error}") from error
 
-    def state(self) -> RunState:
+    def read_state(self) -> RunState:
         """The state of the run, which is also in the home's log now. RunnerLost: it cannot be read."""
         rows = self.rows()
-        with EventLog(Paths(self.settings.home).log) as log:
+        with EventLog(Paths(self.own_settings.home).log) as log:
             add_missing(log, self.place.run, rows)
             return fold(log.of_run(self.place.run))
-
-    def add(self, path: Path) -> None:
-        """Adds the rows that another log of this computer has of the run."""
-        with EventLog(path) as other, EventLog(Paths(self.settings.home).log) as log:
-            add_missing(log, self.place.run, other.of_run(self.place.run))
 
     def follow(
         self, on_turn: Callable[[RunState], None], left: Callable[[], bool], note: Callable[[str], None]
@@ -109,7 +128,7 @@ class Follower:
 
     def _look(self, watch: Watch) -> RunState:
         """The state of the run. RunnerLost: no runner is at work on it."""
-        state, claim = self.state(), self.claim()
+        state, claim = self.read_state(), self.claim()
         if state.ended is None and claim is not None:
             if claim.failure:
                 raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
@@ -122,47 +141,13 @@ class Follower:
         """The command that helps a user whose run has no runner any more."""
         return f"'spotctl stop {self.place.job}' returns its machines from this computer"
 
-
-class RunnerClient:
-    """A run whose runner lives on a machine, from a computer that has the run's ssh key in a home of its own."""
-
-    def __init__(self, place: RunPlace, settings: Settings) -> None:
-        self.place, self._settings = place, settings
-        self.follower = Follower(place, settings)
-
-    @cached_property
-    def settings(self) -> Settings:
-        """Settings with the home of the run."""
-        return replace(self._settings, home=Paths(self._settings.home).elsewhere(self.place.job))
-
-    @cached_property
-    def state(self) -> RunState:
-        """The state of the run when this was first asked."""
-        return self.follower.state()
-
-    @cached_property
-    def spec(self) -> JobSpec:
-        """The job. RunnerLost: the run did not get as far as a runner elsewhere."""
-        if self.state.began is None:
-            raise RunnerLost(f"run {self.place.run}: no files of this run at {self.place.location}")
-        return restored(self.state.began.spec, self.settings.home)
-
-    @cached_property
-    def provider(self) -> CloudProvider:
-        return provider_of(self.settings, self.spec)
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """The tags of the run's machines."""
-        return {INSTALLATION_TAG: installation_id(self.settings.home), RUN_TAG: self.place.run}
-
     def runner(self) -> str:
         """The machine of the runner. RunnerLost: there is none."""
-        claim = self.follower.claim()
+        claim = self.claim()
         if claim is None or not claim.holder:
-            raise RunnerLost(f"run {self.place.run}: its runner is not on any machine; {self.follower.ways_out}")
+            raise RunnerLost(f"run {self.place.run}: its runner is not on any machine; {self.ways_out}")
         if claim.failure:
-            raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.follower.ways_out}")
+            raise RunnerLost(f"run {self.place.run}: its runner has failed: {claim.failure}; {self.ways_out}")
         return claim.holder
 
     def machines(self) -> tuple[Machine, ...]:
@@ -185,7 +170,7 @@ class RunnerClient:
         if invocation.lost(code) is not None:
             raise RunnerLost(
                 f"run {self.place.run}: the connection to its runner failed; if the public address of this computer"
-                f" has changed: spotctl ssh {self.place.job} --admit ADDRESS/32; or {self.follower.ways_out}"
+                f" has changed: spotctl ssh {self.place.job} --admit ADDRESS/32; or {self.ways_out}"
             )
         return code
 
@@ -211,14 +196,14 @@ class RunnerClient:
         try:
             return provider.invocation(machine, words)
         except ProviderError as error:
-            raise RunnerLost(f"run {self.place.run}: {error}; {self.follower.ways_out}") from None
+            raise RunnerLost(f"run {self.place.run}: {error}; {self.ways_out}") from None
 
 
 def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
     """Stops a run and returns its machines. If the runner is gone, this process takes its place."""
     try:
         _ask(client, note)
-        ending = client.follower.follow(on_turn, lambda: False, note)
+        ending = client.follow(on_turn, lambda: False, note)
         assert ending is not None
     except RunnerLost as error:
         note(str(error))
@@ -236,10 +221,10 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     if not gone:
         note(f"waiting {SETTLE_SECONDS:.0f} s: machines that its runner has just ordered may still appear")
         settle(fence)
-    start = len(client.follower.rows())
+    start = len(client.rows())
     own_log, run = Paths(client.settings.home).log, client.place.run
     with EventLog(own_log) as log:
-        add_missing(log, run, client.follower.rows())
+        add_missing(log, run, client.rows())
     copier = LogCopier(client.place.store(LAUNCHER), own_log, run, fence.epoch, start)
 
     def fenced(provider: CloudProvider) -> CloudProvider:
@@ -249,7 +234,8 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     with suppress(OSError):
         copier.copy()
         fence.renew(ended=True)
-    client.follower.add(own_log)
+    with EventLog(own_log) as log, EventLog(Paths(client.own_settings.home).log) as own:
+        add_missing(own, run, log.of_run(run))
     return ending
 
 
@@ -258,7 +244,7 @@ def refresh_run(client: RunnerClient) -> set[str]:
 
     RunnerLost: the state cannot be read, or the runner has failed.
     """
-    state = client.follower.state()
+    state = client.read_state()
     if state.ended is not None:
         clear_up(client, 0.0)
         return set()
@@ -276,7 +262,7 @@ def clear_up(client: RunnerClient, seconds: float = LEFTOVER_SECONDS) -> None:
     while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
         time.sleep(_LOOK_SECONDS)
     # The runner copies the output after the end of the run is in the log, and before its machine is gone.
-    folder = Paths(client.follower.settings.home).output(client.place.run)
+    folder = Paths(client.own_settings.home).output(client.place.run)
     # If it cannot be fetched, it stays in the object store.
     with suppress(OSError):
         place = place_of(f"{client.place.location}/output", LAUNCHER)
@@ -302,7 +288,7 @@ def _nothing_left(client: RunnerClient) -> bool:
 def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
     """Asks the runner to stop, again and again until the runner has heard."""
     while not client.ask(["stop", client.place.job], _CALL_SECONDS):
-        state = client.follower.state()
+        state = client.read_state()
         if state.stopping is not None or state.ended is not None:
             return
         if _is_gone(client):
@@ -325,7 +311,7 @@ def _wait_until_silent(client: RunnerClient, note: Callable[[str], None]) -> Non
     """Returns once the runner has not renewed its claim for so long that it can be replaced."""
     watch, noted = Watch(), False
     while True:
-        claim = client.follower.claim()
+        claim = client.claim()
         if claim is None or claim.failure or watch.is_stale(claim, time.monotonic()) or _is_gone(client):
             return
         if not noted:

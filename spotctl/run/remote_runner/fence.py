@@ -73,11 +73,6 @@ class Claim:
         return cls(**json.loads(data))
 
 
-def successor(claim: Claim | None, holder: str) -> Claim:
-    """The claim by which a process takes over from the current runner, or becomes the first."""
-    return Claim(1 if claim is None else claim.epoch + 1, holder, secrets.token_hex(8))
-
-
 class Watch:
     """Decides, by this computer's clock, when a runner that no longer renews its claim is given up."""
 
@@ -120,7 +115,8 @@ class Fence:
         """Takes over. ObjectChanged: another process did so at the same time."""
         stored = cell.read()
         self._cell, self._clock, self._lock = cell, clock, Lock()
-        self._claim = successor(None if stored is None else Claim.from_bytes(stored.data), holder)
+        epoch = 1 if stored is None else Claim.from_bytes(stored.data).epoch + 1
+        self._claim = Claim(epoch, holder, secrets.token_hex(8))
         self._superseded = False
         began = clock()
         self._version = cell.write(self._claim.to_bytes(), None if stored is None else stored.version)

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -24,7 +24,7 @@ from spotctl.home.config import Settings
 from spotctl.home.installation import installation_id, read_or_create
 from spotctl.home.paths import Paths
 from spotctl.log.event_json import from_json, to_json
-from spotctl.log.events import Event, RunBegan
+from spotctl.log.events import RunBegan
 from spotctl.log.loss import rows_written
 from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
@@ -125,21 +125,16 @@ def _toml(value: object) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedRow:
-    """An event and its time."""
+def to_line(row: LogRow) -> bytes:
+    """A row in the copy: its time and its event."""
+    kind, body = type(row.event).__name__, json.loads(to_json(row.event))
+    return json.dumps({"at": row.at, "kind": kind, "body": body}).encode() + b"\n"
 
-    at: int
-    event: Event
 
-    def to_line(self) -> bytes:
-        kind, body = type(self.event).__name__, json.loads(to_json(self.event))
-        return json.dumps({"at": self.at, "kind": kind, "body": body}).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> "CopiedRow":
-        values = json.loads(line)
-        return cls(values["at"], from_json(values["kind"], json.dumps(values["body"])))
+def from_line(line: bytes) -> LogRow:
+    """A copied row, which has no position in a log of this computer, and names no run: all are of the one."""
+    values = json.loads(line)
+    return LogRow(0, "", values["at"], from_json(values["kind"], json.dumps(values["body"])))
 
 
 class LogCopy:
@@ -147,28 +142,28 @@ class LogCopy:
 
     def __init__(self, store: BlobStore) -> None:
         self._store = store
-        self._full: dict[str, list[CopiedRow]] = {}
+        self._full: dict[str, list[LogRow]] = {}
 
-    def rows(self) -> list[CopiedRow]:
+    def rows(self) -> list[LogRow]:
         """All rows so far. Raises StoreRefused or UnreadableBlob."""
-        segments = dict[tuple[int, int], list[CopiedRow]]()
+        segments = dict[tuple[int, int], list[LogRow]]()
         for name in self._store.list(_FOLDER):
             epoch, _, first = name.removeprefix(_FOLDER).partition("-")
             segments[int(epoch), int(first)] = self._segment(name)
         return join_segments(segments)
 
-    def _segment(self, name: str) -> list[CopiedRow]:
+    def _segment(self, name: str) -> list[LogRow]:
         if name in self._full:
             return self._full[name]
-        rows = [CopiedRow.from_line(line) for line in b"".join(self._store.get(name)).splitlines()]
+        rows = [from_line(line) for line in b"".join(self._store.get(name)).splitlines()]
         if len(rows) == SEGMENT_ROWS:
             self._full[name] = rows
         return rows
 
 
-def join_segments(segments: Mapping[tuple[int, int], Sequence[CopiedRow]]) -> list[CopiedRow]:
+def join_segments(segments: Mapping[tuple[int, int], Sequence[LogRow]]) -> list[LogRow]:
     """The rows of segments, given by epoch and first row, up to the first row that is missing."""
-    merged: list[CopiedRow] = []
+    merged: list[LogRow] = []
     for (_, first), rows in sorted(segments.items()):
         if first <= len(merged):
             merged[first:] = rows
@@ -185,7 +180,7 @@ class LogCopier:
         self._store, self._path, self._run, self._epoch = store, path, run, epoch
         self._lock = Lock()
         self._skip, self._after = start, 0
-        self._first, self._segment, self._changed = start, list[CopiedRow](), False
+        self._first, self._segment, self._changed = start, list[LogRow](), False
 
     def copy(self) -> None:
         """Adds the new rows of the log. Raises OSError; the next call then copies the rows that are missing."""
@@ -197,19 +192,19 @@ class LogCopier:
                 if self._skip:
                     self._skip -= 1
                 else:
-                    self._segment.append(CopiedRow(row.at, row.event))
+                    self._segment.append(row)
                     self._changed = True
             while self._changed:
                 part = self._segment[:SEGMENT_ROWS]
                 name = f"{_FOLDER}{self._epoch:06d}-{self._first:08d}"
-                self._store.put(name, [row.to_line() for row in part])
+                self._store.put(name, [to_line(row) for row in part])
                 if len(part) == SEGMENT_ROWS:
                     self._first += SEGMENT_ROWS
                     del self._segment[:SEGMENT_ROWS]
                 self._changed = bool(len(part) == SEGMENT_ROWS and self._segment)
 
 
-def add_missing(log: EventLog, run: str, rows: Iterable[CopiedRow | LogRow]) -> int:
+def add_missing(log: EventLog, run: str, rows: Iterable[LogRow]) -> int:
     """Appends to a log the rows of a run that the log lacks; returns how many. What a repair dropped is not added."""
     known = rows_written(log.of_run(run))
     new = list(rows)[known:]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -262,14 +263,9 @@ class StandbyKeeper:
             # installs the standby again.
             target, self._target = self._target, None
             assert target is not None
-            target.start(self._start_on(wanted))
+            target.start(replace(self._start, machine=wanted, standby=True))
             self._target = target
         self._now_on = wanted
-
-    def _start_on(self, machine: str) -> RunnerStart:
-        return RunnerStart(
-            self._start.job, self._start.run, self._start.location, machine, self._start.secrets, standby=True
-        )
 
     def _install(self, state: RunState, machine: str) -> RunnerMachine:
         assert state.began is not None
@@ -285,5 +281,5 @@ class StandbyKeeper:
             target.install(RunnerArchives(*received))
             target.give_home(copy)
         self._note("starting the standby")
-        target.start(self._start_on(machine))
+        target.start(replace(self._start, machine=machine, standby=True))
         return target

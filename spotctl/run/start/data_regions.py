@@ -57,7 +57,7 @@ def bucket_location(location: str, identity: StoreIdentity = LAUNCHER) -> Locati
     if cloud is None:
         return None
     try:
-        region = buckets_of(cloud).region_of(rest.partition("/")[0], identity.at(cloud))
+        region = buckets_of(cloud).region_of(rest.partition("/")[0], identity(cloud))
     except StoreRefused:
         # Whoever may only read objects cannot ask; the launch goes on without the line.
         return None

@@ -33,41 +33,30 @@ class RunObserver:
 
 
 def turn_reports(spec: JobSpec, runner: Runner, observer: RunObserver) -> Callable[[], None]:
-    """Reports each turn, and each alarm once, unless an earlier process reported it."""
+    """Reports each turn; each alarm once, unless an earlier process reported it; and what machines wait for until they
+    work, now and then, if there is something new to say."""
     reported = set(_alarms(runner.state))
-    waiting = _Waiting()
+    due: float | None = None
+    said = ""
 
     def report() -> None:
+        nonlocal due, said
         state = runner.state
         observer.on_turn(state)
-        if line := waiting.line(runner.starting, time.monotonic()):
-            observer.on_remark(spec.name, line)
+        starting, now = runner.starting, time.monotonic()
+        if not starting:
+            due = None
+        elif due is None:
+            due = now + WAIT_SECONDS
+        elif now >= due and starting != said:
+            due, said = now + WAIT_SECONDS, starting
+            observer.on_remark(spec.name, starting)
         for alarm in _alarms(state):
             if alarm not in reported:
                 reported.add(alarm)
                 observer.on_alarm(spec, state, alarm)
 
     return report
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Lines on what machines wait for until they work, not too many. Pure but for what it remembers."""
-
-    due: float | None = None
-    last: str = ""
-
-    def line(self, starting: str, now: float) -> str:
-        """The line that is due; empty if there is nothing new to say."""
-        if not starting:
-            self.due = None
-            return ""
-        if self.due is None:
-            self.due = now + WAIT_SECONDS
-        if now < self.due or starting == self.last:
-            return ""
-        self.due, self.last = now + WAIT_SECONDS, starting
-        return starting
 
 
 def _alarms(state: RunState) -> list[Alarm]:

@@ -130,7 +130,7 @@ def begin_run(
 ) -> tuple[Journal, RunEnvironment]:
     """Writes a new run to the log; nothing is rented yet."""
     from spotctl.run.start.launch_plans import stored_plans
-    from spotctl.run.start.stored_facts import deadline_of, quotas_left
+    from spotctl.run.start.stored_facts import deadline_of, read_account
 
     if spec.resources.reliable.machines is None:
         # The run keeps what is decided now, also when its machines are planned again.
@@ -146,7 +146,8 @@ def begin_run(
     journal = Journal(log, run, environment.clock)
     deadline = deadline_of(spec, provider.now()) if plan is None else plan.job.deadline
     if plan is None:
-        quotas = quotas_left(settings)
+        # What running jobs of this home leave of the known quotas.
+        quotas = read_account(settings, wall_us()).left(library(settings).catalog)
     else:
         quotas = (*(share.slice for share in plan.share.quotas), *plan.share.on_demand_quotas)
     quota_text = ", ".join(map(str, quotas))

@@ -126,11 +126,6 @@ def read_account(settings: Settings, now: int) -> AccountQuotas:
     )
 
 
-def quotas_left(settings: Settings) -> tuple[Quota, ...]:
-    """The known quotas without what running jobs of this home hold now."""
-    return read_account(settings, wall_us()).left(library(settings).catalog)
-
-
 def price_table(library: Library, specs: Sequence[JobSpec]) -> PriceTable:
     """The prices that are stored of the clouds that jobs may use; empty if there are none."""
     # Markets are read by tens of thousands.

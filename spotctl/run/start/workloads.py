@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -33,39 +34,32 @@ def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], J
     if isinstance(spec.program, Command):
         from spotctl.run.work.command_workload import CommandWorkload
 
-        return CommandWorkload(spec, environment, _mean_life(plan), split_text=_split_text(spec.program, plan))
+        split_text = partial(_split_text, spec.program, plan)
+        return CommandWorkload(spec, environment, partial(_mean_life, plan), split_text=split_text)
     from spotctl.run.work.training_workload import TrainingWorkload
 
     return TrainingWorkload(spec, environment, lambda: max(rate.least_stages for rate in plan().fleet.rates.values()))
 
 
-def _mean_life(plan: Callable[[], JobPlan]) -> Callable[[Market, int | None, int], float]:
-    """For a market, a bid and a number of machines: the expected microseconds until the first eviction."""
+def _mean_life(plan: Callable[[], JobPlan], market: Market, bid: int | None, machines: int) -> float:
+    """The expected microseconds until the first of these machines of a market is evicted."""
+    from bidbrain.strategies.base import Rent
+    from spotctl.planning.cost import mean_life
 
-    def life(market: Market, bid: int | None, machines: int) -> float:
-        from bidbrain.strategies.base import Rent
-        from spotctl.planning.cost import mean_life
-
-        history = plan().fleet.market_history
-        offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
-        if bid is None or offer is None:
-            return inf
-        newest_price = int(history.histories[market].prices[-1])
-        return mean_life(history, Rent(offer, machines, bid), newest_price)
-
-    return life
+    history = plan().fleet.market_history
+    offer = next((offer for offer in plan().decider.offers if offer.market == market), None)
+    if bid is None or offer is None:
+        return inf
+    newest_price = int(history.histories[market].prices[-1])
+    return mean_life(history, Rent(offer, machines, bid), newest_price)
 
 
-def _split_text(command: Command, plan: Callable[[], JobPlan]) -> Callable[[Market], str]:
-    """For a market, how the command's model is split over its machines, as JSON; empty for a job without a split."""
-
-    def split_text(market: Market) -> str:
-        if command.parallel is None:
-            return ""
-        split = plan().fleet.rates[market.instance_type].split
-        return "" if split is None else json.dumps({**split.to_json(), "rejected": []})
-
-    return split_text
+def _split_text(command: Command, plan: Callable[[], JobPlan], market: Market) -> str:
+    """How the command's model is split over machines of a market, as JSON; empty for a job without a split."""
+    if command.parallel is None:
+        return ""
+    split = plan().fleet.rates[market.instance_type].split
+    return "" if split is None else json.dumps({**split.to_json(), "rejected": []})
 
 
 def checkpoint_place(spec: JobSpec) -> str | None:
@@ -110,4 +104,4 @@ def drop_abandoned_parts(location: str, who: StoreIdentity) -> None:
     before = datetime.now(UTC) - timedelta(days=1)
     cloud = clouds_by_scheme()[scheme]
     with suppress(StoreRefused):
-        buckets_of(cloud).drop_abandoned(name, f"{prefix.strip('/')}/".lstrip("/"), before, who.at(cloud))
+        buckets_of(cloud).drop_abandoned(name, f"{prefix.strip('/')}/".lstrip("/"), before, who(cloud))

@@ -130,7 +130,7 @@ def _copies(first: str, near: str, identity: StoreIdentity) -> Callable[[str], N
         return None
     cloud = clouds_by_scheme()[scheme]
     copy = buckets_of(cloud).copy
-    return lambda key: copy(key, source, target, identity.at(cloud))
+    return lambda key: copy(key, source, target, identity(cloud))
 
 
 def _bucket(location: SetLocation, identity: StoreIdentity) -> Bucket:
@@ -155,10 +155,18 @@ class RegionalCopies:
         if not self._spec.data_buckets:
             return
         for held in () if state.stopping is not None else state.alive:
-            if held.id not in self._seen:
-                self._seen.add(held.id)
-                market = state.allocations[held.allocation].market
-                self._begin(bucket_at(self._spec, market.cloud, market.region), market.region)
+            if held.id in self._seen:
+                continue
+            self._seen.add(held.id)
+            market = state.allocations[held.allocation].market
+            bucket = bucket_at(self._spec, market.cloud, market.region)
+            earlier = self._threads.get(bucket)
+            if bucket and bucket not in self._whole and (earlier is None or not earlier.is_alive()):
+                # A daemon: a request that does not end keeps no process from ending.
+                self._threads[bucket] = threading.Thread(
+                    target=self._copy, args=(bucket, market.region), name=f"copy to {bucket}", daemon=True
+                )
+                self._threads[bucket].start()
         while self._lines:
             self._say(self._lines.pop(0))
 
@@ -167,15 +175,6 @@ class RegionalCopies:
         self._ended.set()
         for thread in self._threads.values():
             thread.join(_CLOSE_SECONDS)
-
-    def _begin(self, bucket: str, region: str) -> None:
-        thread = self._threads.get(bucket)
-        if not bucket or bucket in self._whole or (thread is not None and thread.is_alive()):
-            return
-        # A daemon: a request that does not end keeps no process from ending.
-        thread = threading.Thread(target=self._copy, args=(bucket, region), name=f"copy to {bucket}", daemon=True)
-        self._threads[bucket] = thread
-        thread.start()
 
     def _copy(self, bucket: str, region: str) -> None:
         for name, location in self._spec.data.items():

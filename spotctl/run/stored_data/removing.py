@@ -76,7 +76,7 @@ def remove_data(settings: Settings, unused: Sequence[DataUse], identity: StoreId
     """Removes data sets; returns what could not be removed. BadRequest: a launch is storing data."""
     home, failures = Paths(settings.home).data, list[str]()
     ordered = sorted(unused, key=_bucket)
-    with while_removing(home):
+    with store_lock(home, to_remove=True):
         # A launch may have used some of it since it was listed.
         still = {use.location: use for use in DataUses(home).all()}
         for name, group in groupby((use for use in ordered if still.get(use.location) == use), _bucket):
@@ -270,28 +270,18 @@ class DataUses:
 
 
 @contextmanager
-def while_storing(home: Path) -> Iterator[None]:
-    """Keeps this home from removing data meanwhile; any number of launches may store at the same time."""
-    with _held(home, fcntl.LOCK_SH):
-        yield
+def store_lock(home: Path, *, to_remove: bool) -> Iterator[None]:
+    """Keeps this home from removing data while any number of launches store some, and from storing it `to_remove` some.
 
-
-@contextmanager
-def while_removing(home: Path) -> Iterator[None]:
-    """Keeps this home from storing data meanwhile. BadRequest: it does at this moment."""
-    try:
-        with _held(home, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            yield
-    except BlockingIOError:
-        raise BadRequest("a launch of this home is storing data: remove old data when that has ended") from None
-
-
-@contextmanager
-def _held(home: Path, how: int) -> Iterator[None]:
+    BadRequest: data is to be removed, and a launch stores some at this moment. A launch waits for the end of a removal.
+    """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(home / ".storing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, how)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if to_remove else fcntl.LOCK_SH)
+        except BlockingIOError:
+            raise BadRequest("a launch of this home is storing data: remove old data when that has ended") from None
         yield
     finally:
         os.close(descriptor)

@@ -27,7 +27,7 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.stored_data.regional import reserved
-from spotctl.run.stored_data.removing import DataUse, DataUses, claim, while_storing
+from spotctl.run.stored_data.removing import DataUse, DataUses, claim, store_lock
 
 _ATTEMPTS = 3
 """How often a folder is described before it counts as one that keeps changing."""
@@ -67,7 +67,7 @@ def store_data(
 
     home, stored = Paths(settings.home).data, dict[str, str]()
     uses, own = DataUses(home), installation_id(settings.home)
-    with while_storing(home):
+    with store_lock(home, to_remove=False):
         for name, path in folders.items():
             storing = _Storing(name, Path(path), bucket_of(spec), own, uses, say, check, spec.image.disk_gib)
             stored[name] = str(storing.store(home, spec.name, identity))
@@ -138,12 +138,11 @@ class _Storing:
 
 
 def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: _Storing) -> None:
-    progress = _Progress(sum(size for _, size in files.values()), dict.fromkeys(files, 0))
+    total, sent, ended = sum(size for _, size in files.values()), dict.fromkeys(files, 0), threading.Event()
 
     def send(digest: str, path: Path) -> None:
-        bucket.write(FILES + digest, lambda: _checked_pieces(path, digest, progress, ended))
+        bucket.write(FILES + digest, lambda: _checked_pieces(path, digest, sent, ended))
 
-    ended = threading.Event()
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         pending = {pool.submit(send, digest, path) for digest, (path, _) in files.items()}
         try:
@@ -154,8 +153,8 @@ def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: 
                     future.result()
                 storing.check()
                 if pending and time.monotonic() > say_at:
-                    sent = gigabytes(sum(progress.sent.values()))
-                    storing.say(f"data {storing.name}: {sent} of {gigabytes(progress.total)} sent")
+                    so_far = gigabytes(sum(sent.values()))
+                    storing.say(f"data {storing.name}: {so_far} of {gigabytes(total)} sent")
                     say_at = time.monotonic() + _SAY_SECONDS
         except BaseException:
             ended.set()
@@ -163,25 +162,18 @@ def _send_files(bucket: Bucket, files: Mapping[str, tuple[Path, int]], storing: 
             raise
 
 
-@dataclass(slots=True)
-class _Progress:
-    """Bytes in all, and those of each file that were sent."""
-
-    total: int
-    sent: dict[str, int]
-
-
-def _checked_pieces(path: Path, digest: str, progress: _Progress, ended: threading.Event) -> Iterator[bytes]:
-    """The content of a file. DataChanged, before its last piece can count: it is not what was described."""
+def _checked_pieces(path: Path, digest: str, sent: dict[str, int], ended: threading.Event) -> Iterator[bytes]:
+    """The content of a file, whose bytes are counted in `sent`. DataChanged, before its last piece can count: it is not
+    what was described."""
     hashed = hashlib.sha256()
-    progress.sent[digest] = 0
+    sent[digest] = 0
     try:
         for piece in file_pieces(path):
             if ended.is_set():
                 raise DataChanged(path)
             hashed.update(piece)
             yield piece
-            progress.sent[digest] += len(piece)
+            sent[digest] += len(piece)
     except OSError as error:
         raise DataChanged(os.fspath(path)) from error
     if hashed.hexdigest() != digest:

@@ -184,14 +184,12 @@ class TrialJob:
                 process.kill()
                 process.communicate()
             with suppress(TrialFailed):
-                self._charge(self.state())
-
-    def _charge(self, state: RunState) -> None:
-        """Notes a run, whose machines cost at most their time by list prices."""
-        if state.run not in self.kit.runs:
-            self.kit.runs.append(state.run)
-        hours = sum(((held.ended or state.at) - held.started) / HOUR for held in state.machines.values())
-        self.kit.spent_usd += hours * self.kit.usd_per_hour(self.kit.kinds[0].name)
+                state = self.state()
+                if state.run not in self.kit.runs:
+                    self.kit.runs.append(state.run)
+                # Its machines cost at most their time by list prices.
+                hours = sum(((held.ended or state.at) - held.started) / HOUR for held in state.machines.values())
+                self.kit.spent_usd += hours * self.kit.usd_per_hour(self.kit.kinds[0].name)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs spotctl to its end. TrialFailed: it does not end."""

@@ -167,7 +167,9 @@ class BudgetCheck:
         # Refuse purchases for lack of money only once everything else is counted.
         spent = budget.committed(state, now, self._tariff, self._times.teardown) if wanted else 0
         for instruction in wanted:
-            if self._journal.state.stopping is not None and isinstance(instruction, Buy):
+            # With what was written for the instructions before this one.
+            state = self._journal.state
+            if state.stopping is not None and isinstance(instruction, Buy):
                 continue
             added = self._adds(instruction, now)
             if spent + added <= self._limit:
@@ -180,7 +182,9 @@ class BudgetCheck:
                 fitting += self._run_out(instruction, () if kept is None else kept.machines, now)
                 self._report(described(instruction), spent, self._limit)
             else:
-                self._refuse(instruction, spent, self._limit)
+                if state.stopping is None and not state.alive:
+                    self._journal.write(ev.StopRequested(BUDGET, exhausted(self._limit)))
+                self._report(described(instruction), spent, self._limit)
         return fitting
 
     def stop_in_time(self) -> None:
@@ -263,12 +267,6 @@ class BudgetCheck:
                 return budget.renewed(self._journal.state, machines, until, now, self._tariff, self._times.teardown)
             case _:
                 return 0
-
-    def _refuse(self, instruction: Instruction, committed: int, limit: int) -> None:
-        state = self._journal.state
-        if state.stopping is None and not state.alive:
-            self._journal.write(ev.StopRequested(BUDGET, exhausted(limit)))
-        self._report(described(instruction), committed, limit)
 
     def _report(self, action: str, committed: int, limit: int) -> None:
         """Reports that the budget does not cover an action: once, although the action is wanted again in every turn."""

@@ -81,8 +81,8 @@ class Journal:
 
 def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Workload) -> MachineRequest:
     """The request that carries out an order: the same for every attempt, in every process of the run."""
-    settings, run, cloud = environment.order_settings, environment.run, order.market.cloud
-    reserved = settings.reservations.get(order.market.reservation)
+    run, image, cloud = environment.run, environment.image, order.market.cloud
+    reserved = environment.reservations.get(order.market.reservation)
     own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
     return MachineRequest(
         f"{run}-{order.intent}",
@@ -90,15 +90,15 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
         order.machines,
         order.bid,
         order.lease_until,
-        {**settings.labels, **own},
+        {**environment.labels, **own},
         workload.payload(order),
         workload.supplies().secrets,
-        settings.image.of(cloud),
-        settings.identity.get(cloud),
-        settings.image.disk_gib,
-        containers=settings.image.container is not None,
+        image.of(cloud),
+        environment.machine_identity.get(cloud),
+        image.disk_gib,
+        containers=image.container is not None,
         # A reliable machine keeps the runner, and is no node.
-        close=settings.close and not order.reliable,
+        close=environment.close and not order.reliable,
         # A job file that was changed since may not name it any more; the market's name is a plain id.
         reservation=order.market.reservation if reserved is None else reserved.id,
         block=reserved is not None and reserved.block,
@@ -108,20 +108,6 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
 def _may_succeed(error: Exception) -> bool:
     """Whether the same call may succeed if it is repeated at once."""
     return isinstance(error, SpotctlError) and action_for(error) is ErrorAction.RETRY
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """A provider's list, and the situation it was fetched in: number of intents, unclear orders, whether the run stops.
-
-    `unlisted` are the beginnings of ids that the provider could not list; machines that an earlier list had there are
-    kept.
-    """
-
-    machines: tuple[Machine, ...]
-    unlisted: tuple[str, ...]
-    situation: tuple[int, tuple[int, ...], bool]
-    until: float
 
 
 class Executor:
@@ -137,8 +123,13 @@ class Executor:
         self._lease = environment.lease_times.lease
         self._workload = workload
         self._retries = retries or RetryPolicy()
-        self._listed: _Listed | None = None
-        self._unanswered = False
+        self._listed: tuple[Machine, ...] = ()
+        """The provider's last list; machines that an earlier list had, where this one could not look, are kept."""
+        self._listed_in: tuple[int, tuple[int, ...], bool] | None = None
+        """The situation of that list: number of intents, unclear orders, whether the run stops."""
+        self._listed_until = 0.0
+        self.unlisted: tuple[str, ...] = ()
+        """The beginnings of the ids of machines that the last list does not cover; `""` if there was none."""
         self.silence = self.starting = self.unusable = self.failure = ""
         self._kept = None if environment.output is None else KeptOutput(environment.output)
         self._environment = environment
@@ -183,35 +174,27 @@ class Executor:
         """
         state, now = self._journal.state, time.monotonic()
         situation = state.intents, tuple(state.unclear), state.stopping is not None
-        if self._listed is None or self._listed.situation != situation or now >= self._listed.until:
+        if self._listed_in != situation or now >= self._listed_until:
             unlisted: tuple[str, ...] = ()
             try:
                 machines = self.retry(lambda: self._provider.list(self._tags), _NOT_REPEATED)
             except PartlyListed as error:
-                earlier = () if self._listed is None else self._listed.machines
                 unlisted = error.parts
-                machines = (*error.listed, *(machine for machine in earlier if machine.id.startswith(unlisted)))
+                machines = (*error.listed, *(machine for machine in self._listed if machine.id.startswith(unlisted)))
                 self.failure = str(error)
-            self._unanswered = machines is None
             if machines is None:
+                self.unlisted = ("",)
                 return None
-            self._listed = _Listed(machines, unlisted, situation, time.monotonic() + self._environment.list_every)
+            self._listed, self.unlisted, self._listed_in = machines, unlisted, situation
+            self._listed_until = time.monotonic() + self._environment.list_every
         self.starting = ""
-        return tuple(self._with_status(machine) for machine in self._listed.machines)
-
-    @property
-    def unlisted(self) -> tuple[str, ...]:
-        """The beginnings of the ids of machines that the last list does not cover; `""` if there was none."""
-        if self._unanswered:
-            return ("",)
-        return () if self._listed is None else self._listed.unlisted
+        return tuple(self._with_status(machine) for machine in self._listed)
 
     @property
     def running(self) -> frozenset[str]:
         """The machines that the provider itself last listed as running, or as about to."""
-        listed = () if self._listed is None else self._listed.machines
         up = (MachineState.STARTING, MachineState.RUNNING)
-        return frozenset(machine.id for machine in listed if machine.state in up)
+        return frozenset(machine.id for machine in self._listed if machine.state in up)
 
     def _with_status(self, machine: Machine) -> Machine:
         """The machine with its agent's status. A running machine without an agent is prepared."""

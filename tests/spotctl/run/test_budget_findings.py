@@ -157,7 +157,7 @@ def test_no_machine_is_bought_once_the_run_is_stopped(
             if self._adds(instruction, now) <= amount(0.06):
                 fitting.append(instruction)
             else:
-                self._refuse(instruction, 0, amount(0.06))
+                self._journal.write(ev.StopRequested(BUDGET, exhausted(amount(0.06))))
         return fitting
 
     if the_stop_is_overlooked:

@@ -23,4 +23,4 @@ def test_a_run_keeps_its_part_of_a_reservation_for_every_later_process(tmp_path:
     assert journal.state.began is not None
     (kept,) = restored(journal.state.began.spec, tmp_path).resources.reservations
     assert (kept.machines, plan.job.spec.resources.reservations[0].machines) == (2, 4)
-    assert environment.order_settings.reservations["cr-0abc"] == kept
+    assert environment.reservations["cr-0abc"] == kept

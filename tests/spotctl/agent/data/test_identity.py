@@ -67,8 +67,8 @@ def point(server: LoopbackServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("service")
 def test_the_role_of_an_instance() -> None:
-    assert MACHINE.at("aws").keys() == AwsKeys("A", "S", "T", 1_900_000_000.0)
-    assert MACHINE.at("aws").region() == "eu-west-1"
+    assert MACHINE("aws").keys() == AwsKeys("A", "S", "T", 1_900_000_000.0)
+    assert MACHINE("aws").region() == "eu-west-1"
 
 
 @pytest.mark.usefixtures("service")
@@ -77,24 +77,24 @@ def test_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
-    assert MACHINE.at("aws").keys() == AwsKeys("own", "secret")
-    assert MACHINE.at("aws").region() == "us-west-2"
+    assert MACHINE("aws").keys() == AwsKeys("own", "secret")
+    assert MACHINE("aws").region() == "us-west-2"
 
 
 @pytest.mark.usefixtures("service")
 def test_tokens_of_google_and_azure() -> None:
-    assert MACHINE.at("gcp").token() == ("earned", 3600.0)
-    assert MACHINE.at("azure").token() == ("earned", 3600.0)
+    assert MACHINE("gcp").token() == ("earned", 3600.0)
+    assert MACHINE("azure").token() == ("earned", 3600.0)
 
 
 def test_a_machine_without_an_identity_is_told_so(service: Metadata) -> None:
     service.role = ""
     with pytest.raises(StoreRefused, match="name an instance profile under identity:"):
-        MACHINE.at("aws").keys()
+        MACHINE("aws").keys()
     with pytest.raises(StoreRefused, match="no service account"):
-        MACHINE.at("gcp").token()
+        MACHINE("gcp").token()
     with pytest.raises(StoreRefused, match="no managed identity"):
-        MACHINE.at("azure").token()
+        MACHINE("azure").token()
 
 
 @dataclass

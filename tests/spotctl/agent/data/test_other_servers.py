@@ -62,7 +62,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Tokens:
     """Azurite checks a token's audience, issuer and times, and no signature."""
 
-    def at(self, _: str) -> Tokens:
+    def __call__(self, _: str) -> Tokens:
         return self
 
     def token(self) -> tuple[str, float]:
@@ -117,10 +117,10 @@ def test_s3_with_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
     check_store("s3://bucket/jobs/a *~b", MACHINE, monkeypatch)
     # Copies between buckets, and what killed machines have left.
     copy = buckets_of("aws").copy
-    copy("jobs/j/large", "bucket", "near", MACHINE.at("aws"))
+    copy("jobs/j/large", "bucket", "near", MACHINE("aws"))
     assert content(store_at("s3://near/jobs/j"), "large") == b"".join(_PARTS)
     with pytest.raises(NoSuchObject):
-        copy("jobs/j/nothing", "bucket", "near", MACHINE.at("aws"))
+        copy("jobs/j/nothing", "bucket", "near", MACHINE("aws"))
     client = Session().client("s3")
     client.create_multipart_upload(Bucket="bucket", Key="jobs/j/left")
     drop_abandoned_parts("s3://bucket/jobs/j", MACHINE)

@@ -140,7 +140,7 @@ class ObjectSuite(BlobStoreSuite):
         scheme, _, rest = self.location.partition("://")
         key, other, name = "jobs/a-b/x", bucket.add("near"), rest.partition("/")[0]
         cloud = clouds_by_scheme()[scheme]
-        copy = partial(buckets_of(cloud).copy, key, name, name.replace("bucket", "near"), MACHINE.at(cloud))
+        copy = partial(buckets_of(cloud).copy, key, name, name.replace("bucket", "near"), MACHINE(cloud))
         server.requests.clear()
         copy()
         assert other.objects[key].content == bucket.objects[key].content

@@ -26,7 +26,7 @@ class Runner:
     def __init__(self, folder: Path, looks: int) -> None:
         self.tags = {"run": "job-1"}
         self.place, self.settings = PLACE, Settings(folder / "elsewhere")
-        self.follower = SimpleNamespace(settings=Settings(folder / "home"))
+        self.own_settings = Settings(folder / "home")
         self.provider, self.bucket = self, dict[str, bytes]()
         self.looks = looks
         self.settings.home.mkdir()

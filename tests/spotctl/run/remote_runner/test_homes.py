@@ -9,18 +9,19 @@ import pytest
 
 from agileml.runtime.blob_store import BlobBytes, FileBlobStore
 from spotctl.log.events import Decided, OrderSettled
+from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
 from spotctl.run.remote_runner import homes
-from spotctl.run.remote_runner.homes import CopiedRow, LogCopier, LogCopy, add_missing, join_segments
+from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, from_line, join_segments, to_line
 
 RUN = "job-1"
 
 
-def row(number: int) -> CopiedRow:
-    return CopiedRow(number, OrderSettled(number))
+def row(number: int) -> LogRow:
+    return LogRow(0, "", number, OrderSettled(number))
 
 
-def rows(*numbers: int) -> list[CopiedRow]:
+def rows(*numbers: int) -> list[LogRow]:
     return [row(number) for number in numbers]
 
 
@@ -97,5 +98,5 @@ def test_another_log_is_completed_once(path: Path) -> None:
 
 
 def test_events_survive_as_they_are() -> None:
-    whole = CopiedRow(7, Decided(("buy 2",), "é\n"))
-    assert CopiedRow.from_line(whole.to_line()) == whole
+    whole = LogRow(0, "", 7, Decided(("buy 2",), "é\n"))
+    assert from_line(to_line(whole)) == whole

@@ -23,9 +23,9 @@ from spotctl.run.stored_data.removing import (
     DataUses,
     remove_copies,
     remove_data,
+    store_lock,
     unused_copies,
     unused_data,
-    while_storing,
 )
 from tests.servers.loopback import Fault, Reply
 from tests.spotctl.run.stored_data.buckets import Bucket, bucket_of
@@ -102,7 +102,7 @@ def test_nothing_is_removed_while_a_launch_stores_or_after_it_used_the_data(buck
     aged(bucket, place, 31)
     unused = unused_data(bucket.settings(), 30)
     with (
-        while_storing(bucket.folder / "home" / "data"),
+        store_lock(bucket.folder / "home" / "data", to_remove=False),
         pytest.raises(BadRequest, match="a launch of this home is storing"),
     ):
         remove_data(bucket.settings(), unused, MACHINE)
