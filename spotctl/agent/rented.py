@@ -209,6 +209,7 @@ class RentedMachine:
         job, python = Path(layout.JOBS, self._start.job or "none"), Path(layout.PYTHON)
         job.mkdir(exist_ok=True)
         python.parent.mkdir(exist_ok=True)
+
         _replace_link(Path(layout.CURRENT_JOB), job)
         _replace_link(Path(layout.CODE), Path(layout.BUNDLES, self._start.bundles[0]))
         for name in (python, python.with_name("python")):

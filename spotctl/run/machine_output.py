@@ -123,7 +123,7 @@ class _Reading:
             self._at += len(line)
 
     def _read(self, read: Callable[[str, int], bytes], after: int) -> bytes:
-        """What the source has of the machine after this many bytes; a machine that boots has nothing."""
+        """The output that the source has of the machine from an offset on; none while the machine boots."""
         try:
             return read(self._machine, after)
         except (NotFound, Unanswered):

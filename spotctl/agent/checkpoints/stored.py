@@ -95,6 +95,7 @@ class StoredCheckpoints:
                     raise BadCheckpoint(f"checkpoints at {self._path}: {error}") from error
                 _LOG.warning("ignoring checkpoint %s: %s", stem, error)
                 why = str(error)
+
         if stems:
             unusable = f"{self._path}/{self._node}: none of {len(stems)} checkpoints can be used"
             raise BadCheckpoint(f"{unusable}: {why}; restore one, or remove all")
@@ -107,6 +108,7 @@ class StoredCheckpoints:
         new.mkdir(parents=True)
         for i, name in enumerate(names):
             fetch_file(self._store, f"{stem}.{i}", new / name)
+
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
         return record

@@ -47,6 +47,7 @@ class CheckpointSync:
         self._folder.mkdir(parents=True, exist_ok=True)
         own = None if self._foreign else self._own.restore(self._folder)
         restored = own or self._first.restore(self._folder)
+
         # Numbers of a later start are above all of an earlier one, however late the earlier one's last copy arrives.
         self._number = (1 if own is None else own.number // _NUMBERS_PER_START + 1) * _NUMBERS_PER_START
         self._copied = self._seen = listing(self._folder)
@@ -76,6 +77,7 @@ class CheckpointSync:
             return False
         if listing(self._folder) != files:
             return False
+
         seconds = self._write_seconds() or time.monotonic() - began
         size = sum(size for _, size, *_ in files)
         record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))

@@ -105,6 +105,7 @@ def ensure_image(container: Container, environment: Mapping[str, str]) -> None:
             reason = pulled.stderr.strip().rpartition("\n")[2].removeprefix("Error: ")
             cure = "correct the value of the login" if container.login else "correct the name, or add image.login"
             raise ContainerRefused(f"image.container {image}: cannot be pulled: {reason}; {cure}")
+
     built_for = _podman(environment, "image", "inspect", "--format", "{{.Architecture}}", image).stdout.strip()
     here = _PROCESSORS.get(platform.machine(), platform.machine())
     if built_for and built_for != here:

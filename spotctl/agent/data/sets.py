@@ -100,6 +100,7 @@ class DataSet:
             listed = cls(str(values["name"]), files, folders, links)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StoreRefused(f"its list of files cannot be read ({error})") from None
+
         targets = (os.path.normpath(PurePosixPath(path).parent / target) for path, target in links.items())
         for path in (*files, *folders, *links, *targets):
             if not _is_inside(path, listed.name):
@@ -120,6 +121,7 @@ def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
         missing = {name: size for name, size in listed.contents.items() if not _has_arrived(work / name, size)}
         check_room(cache, sum(missing.values()) + listed.size - sum(listed.contents.values()))
         _fetch_files(bucket, missing, work)
+
         tree = work / "tree"
         shutil.rmtree(tree, ignore_errors=True)
         build(listed, _taker(listed, work), tree)
@@ -190,6 +192,7 @@ def _fetch_file(bucket: Bucket, digest: str, folder: Path, has_failed: Event) ->
                 file.write(piece)
     except NoSuchObject as error:
         raise StoreRefused(f"{error}: it was removed after the launch; launch the job again") from error
+
     if hashed.hexdigest() != digest:
         raise StoreRefused(f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again")
     part.rename(folder / digest)
@@ -224,6 +227,7 @@ def build(listed: DataSet, take: Callable[[str, Path], object], tree: Path) -> N
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
         take(path, tree / path)
         (tree / path).chmod(file.mode | _OWNER_READS)
+
     for path, target in listed.links.items():
         (tree / path).symlink_to(target)
     for path, mode in sorted(listed.folders.items(), reverse=True):
@@ -269,6 +273,7 @@ class _Parts:
             if path.is_symlink():
                 raise self._refusal(path, f"is a link to {path.readlink()}, which does not exist") from None
             raise
+
         if stat.S_ISDIR(status.st_mode):
             real = os.path.realpath(path)
             if real in within:

@@ -160,6 +160,7 @@ class Bucket:
             else:
                 self.put(key, bytes(first))
                 return
+
             whole = chain([bytes(first)], source)
             try:
                 obstore.put(client, path, whole, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
@@ -270,6 +271,7 @@ class Bucket:
             refused = _refusal(self._what(key), error)
         else:
             return _version(written)
+
         stored = self.read(key)
         if stored is not None and stored.data == data and stored.version != version:
             return stored.version

@@ -160,18 +160,21 @@ def _download(place: ObjectPlace, kept: Path) -> None:
     """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
     new = kept.parent.with_name(f".{kept.parent.name}")
     shutil.rmtree(new, ignore_errors=True)
+
     single, keys = place.prefix.rstrip("/"), [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
     files = {key: new / kept.name / key[len(place.prefix) :] for key in keys}
     if not files and single and place.bucket.exists(single):
         files = {single: new / kept.name}
     if not files:
         raise StoreRefused("there is no such object, and none below it; correct it in the job file")
+
     for key, path in files.items():
         if not path.is_relative_to(new / kept.name) or ".." in path.parts:
             raise StoreRefused(f"the object {key} has a name that cannot be a file's")
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             file.writelines(place.bucket.get(key))
+
     shutil.rmtree(kept.parent, ignore_errors=True)
     new.rename(kept.parent)
 

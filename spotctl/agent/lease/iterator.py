@@ -93,6 +93,7 @@ class LeaseIterator(Generic[BatchT]):
                 f"{self._checkpoints.folder}: the job stopped after batch {position.batch} of epoch {position.epoch},"
                 " but the loader has fewer; use the loader with which the checkpoint was written"
             )
+
         self._lease.start_step()
         for batch in source:
             if self._position.step % self._options.look_every == 0:

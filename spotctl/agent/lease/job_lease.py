@@ -95,12 +95,14 @@ class JobLease:
             lease, notice = self._holder.lease(), self._holder.notice()
             length = self._holder.length
         pace = JobPace(self._here, self._slowest * self._look_every, self._saving, now - self._last_save)
+
         save_every = self._save_every_seconds
         if save_every is None:
             save_every = (self._plan and self._plan.every()) or _SAVE_SECONDS
         decision = decide(now, lease, notice, pace, length, save_every)
         if self._holder is not None and notice is not None:
             self._holder.mark_heeded(notice)
+
         if self._told_to_end and decision.act is not LeaseAct.END:
             return LeaseDecision(LeaseAct.END, "SIGTERM: the machine is about to end")
         return decision
