@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
@@ -132,10 +134,40 @@ def unknown_code(error: SpotctlError) -> str:
     return (error.code if isinstance(error, UnknownRefusal) else "") or type(error).__name__
 
 
+class Refusal(NamedTuple):
+    """A cloud's code, and its meaning: an error of the contract, the cure, and where the cloud documents the code.
+
+    With a `text`, only messages that match it are meant; without a code, any such message.
+    """
+
+    code: str
+    kind: type[SpotctlError]
+    cure: str = ""
+    source: str = ""
+    text: str = ""
+
+
+def refused(table: Iterable[Refusal], code: str, problem: str, said: str) -> SpotctlError | None:
+    """The error for a cloud's code and message, by the first row that fits; None: the table does not list it."""
+    for refusal in table:
+        if refusal.code.lower() in ("", code.lower()) and re.search(refusal.text, said, re.IGNORECASE):
+            return refusal.kind(f"{problem}; {refusal.cure}" if refusal.cure else problem)
+    return None
+
+
 def error_of_kind(error: CloudError, text: str) -> ProviderError:
     """The error of the provider contract for a cloud's error whose code is in no table."""
     kind = _MEANINGS.get(type(error))
     return UnknownRefusal(text, error.code) if kind is None else kind(text)
+
+
+@contextmanager
+def in_contract(meaning: Callable[[CloudError], SpotctlError]) -> Iterator[None]:
+    """Turns a cloud's errors into those of the provider contract."""
+    try:
+        yield
+    except CloudError as error:
+        raise meaning(error) from error
 
 
 ApiRecord = Mapping[str, Any]

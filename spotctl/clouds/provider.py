@@ -337,7 +337,10 @@ class CloudProvider(ABC):
 
 
 class ForwardingProvider(CloudProvider):
-    """Passes the calls of a run on to another provider; a subclass changes some of them. Trials ask a cloud itself."""
+    """Passes a run's calls about markets and single machines on to another provider. Trials ask a cloud itself.
+
+    A subclass decides about those that create, list and end machines or remove what is left.
+    """
 
     def __init__(self, provider: CloudProvider) -> None:
         self._provider = provider
@@ -356,23 +359,8 @@ class ForwardingProvider(CloudProvider):
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
         return self._provider.prices(market, start, end)
 
-    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        return self._provider.create(request)
-
-    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
-        return self._provider.list(tags)
-
-    def terminate(self, ids: Sequence[str]) -> None:
-        self._provider.terminate(ids)
-
     def link(self, machine: str) -> MachineLink:
         return self._provider.link(machine)
-
-    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
-        return self._provider.resources(tags)
-
-    def remove(self, resources: Sequence[Resource]) -> None:
-        self._provider.remove(resources)
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
         self._provider.prepare(machine, supplies)

@@ -80,12 +80,11 @@ def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[
 
     clock = WallClock()
     agents, prices = RemoteAgents(settings.home / "machines", clock), PriceBook(lambda: library(settings), clock.now)
-    providers = {
-        cloud: provider_part(cloud).provider(
-            settings, tuple(region for region in regions if is_region_of(cloud, region)), agents, prices
-        )
-        for cloud in clouds
-    }
+    providers: dict[str, CloudProvider] = {}
+    for cloud in clouds:
+        own = tuple(region for region in regions if is_region_of(cloud, region))
+        part = cast("ProviderPart", part_of(cloud, "provider"))
+        providers[cloud] = part.provider(settings, own, agents, prices)
     return next(iter(providers.values())) if len(providers) == 1 else SeveralClouds(providers)
 
 
@@ -109,15 +108,10 @@ def local_provider(settings: Settings, spec: JobSpec) -> LocalProvider:
 class PricesPart(Protocol):
     """Where a cloud's prices come from. Importing it imports no SDK."""
 
-    @property
-    def NEEDS(self) -> tuple[SourceNeeds, ...]:  # noqa: N802 - a constant of a module
-        """The data of its sources, and the account that each needs."""
-        ...
-
-    @property
-    def EFFORTS(self) -> Mapping[str, Effort]:  # noqa: N802
-        """About how much each task of a fetch asks for."""
-        ...
+    NEEDS: tuple[SourceNeeds, ...]
+    """The data of its sources, and the account that each needs."""
+    EFFORTS: Mapping[str, Effort]
+    """About how much each task of a fetch asks for."""
 
     def source(self, settings: Settings) -> Source:
         """The cloud's prices, fetched with these settings."""
@@ -137,15 +131,10 @@ class ProviderPart(Protocol):
 class DoctorPart(Protocol):
     """Checks whether a cloud is ready."""
 
-    @property
-    def SETUP(self) -> str:  # noqa: N802
-        """How to configure the cloud on this computer."""
-        ...
-
-    @property
-    def POLICIES(self) -> Mapping[str, Callable[[Settings], dict[str, Any]]]:  # noqa: N802
-        """Documents of minimal permissions by name."""
-        ...
+    SETUP: str
+    """How to configure the cloud on this computer."""
+    POLICIES: Mapping[str, Callable[[Settings], dict[str, Any]]]
+    """Documents of minimal permissions by name."""
 
     def is_configured(self, settings: Settings) -> bool:
         """Whether the cloud is configured, as far as this computer knows."""
@@ -159,10 +148,8 @@ class DoctorPart(Protocol):
 class BucketsPart(Protocol):
     """A cloud's object store for the launcher; the agent has the part `storage`."""
 
-    @property
-    def LAUNCHER(self) -> Any:  # noqa: ANN401, N802 - an identity as the cloud's part `storage` asks for it
-        """The launcher's identity."""
-        ...
+    LAUNCHER: Any
+    """The launcher's identity, as the cloud's part `storage` asks for it."""
 
     def region_of(self, name: str, who: Any) -> str:  # noqa: ANN401 - see `LAUNCHER`
         """The region of a bucket; empty if it is in several, or the store does not say. StoreRefused: this identity may
@@ -182,10 +169,6 @@ class BucketsPart(Protocol):
 
 def prices_of(cloud: str) -> PricesPart:
     return cast("PricesPart", part_of(cloud, "prices"))
-
-
-def provider_part(cloud: str) -> ProviderPart:
-    return cast("ProviderPart", part_of(cloud, "provider"))
 
 
 def doctor_of(cloud: str) -> DoctorPart:

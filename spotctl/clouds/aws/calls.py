@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from pricing_data.errors import CloudError
@@ -25,10 +26,13 @@ from spotctl.clouds.errors import (
     PartlyListed,
     ProviderError,
     QuotaReached,
+    Refusal,
     Throttled,
     TokenTaken,
     Unanswered,
     error_of_kind,
+    in_contract,
+    refused,
 )
 from spotctl.home.errors import BadRequest, SpotctlError
 
@@ -91,7 +95,7 @@ class AwsCalls:
     def _answered(self, about: str = "") -> Iterator[None]:
         """Turns AWS's errors into those of the provider contract."""
         try:
-            with as_contract(about):
+            with in_contract(partial(error_of, about=about)):
                 yield
         except LoginNeeded:
             # Other threads may still use the old clients, which `close` closes.
@@ -144,96 +148,89 @@ _MAKE_ROLE = (
 )
 
 
-class AwsRefusal(NamedTuple):
-    """The meaning of a code: an error of the contract, and the cure."""
-
-    kind: type[SpotctlError]
-    cure: str
-
-
-_CODES = {
+_CODES: Mapping[tuple[type[SpotctlError], str], str] = {
     # No machine of this kind here and now.
-    AwsRefusal(NoCapacity, _TRY_ANOTHER_MARKET): """
+    (NoCapacity, _TRY_ANOTHER_MARKET): """
         InsufficientInstanceCapacity InsufficientCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity
         InsufficientVolumeCapacity InsufficientAddressCapacity ReservationCapacityExceeded UnfulfillableCapacity
     """,
-    AwsRefusal(NoCapacity, "raise the maximum price, or leave it out"): "SpotMaxPriceTooLow",
-    AwsRefusal(NoCapacity, "use a larger subnet, or another zone"): "InsufficientFreeAddressesInSubnet",
+    (NoCapacity, "raise the maximum price, or leave it out"): "SpotMaxPriceTooLow",
+    (NoCapacity, "use a larger subnet, or another zone"): "InsufficientFreeAddressesInSubnet",
     # The account may not have more.
-    AwsRefusal(QuotaReached, _RAISE_QUOTA): """
+    (QuotaReached, _RAISE_QUOTA): """
         AddressLimitExceeded HostLimitExceeded InstanceLimitExceeded PlacementGroupLimitExceeded MaxIOPSLimitExceeded
         MaxSpotInstanceCountExceeded NetworkInterfaceLimitExceeded ResourceCountExceeded
         RulesPerSecurityGroupLimitExceeded SecurityGroupLimitExceeded SecurityGroupsPerInstanceLimitExceeded
         SecurityGroupsPerInterfaceLimitExceeded VcpuLimitExceeded VolumeLimitExceeded
     """,
     # Too many calls.
-    AwsRefusal(Throttled, _REPEATED): """
+    (Throttled, _REPEATED): """
         BandwidthLimitExceeded EC2ThrottledException RequestLimitExceeded Throttling ThrottlingException
         TooManyRequestsException ConcurrentTagAccess TooManyUpdates
     """,
     # Credentials, permissions and the account itself.
-    AwsRefusal(NotPermitted, "enable the region for the account, or check the keys"): "AuthFailure",
-    AwsRefusal(NotPermitted, _MAKE_ROLE): "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
-    AwsRefusal(NotPermitted, "the account is blocked: contact AWS Support"): "Blocked",
-    AwsRefusal(NotPermitted, "subscribe to the service, or to the image's product"): "OptInRequired",
-    AwsRefusal(NotPermitted, "AWS is still verifying the account: wait for its e-mail"): "PendingVerification",
-    AwsRefusal(NotPermitted, "set this computer's clock"): "InvalidSecurity.RequestHasExpired",
-    AwsRefusal(LoginNeeded, "renew the credentials, or set this computer's clock"): "RequestExpired",
-    AwsRefusal(NotPermitted, "spotctl doctor --policy prints what is needed"): "UnauthorizedOperation",
-    AwsRefusal(NotPermitted, "lift the machine's termination protection"): "OperationNotPermitted",
-    AwsRefusal(NotPermitted, "set the tags that the company requires: [aws.tags]"): "TagPolicyViolation",
+    (NotPermitted, "enable the region for the account, or check the keys"): "AuthFailure",
+    (NotPermitted, _MAKE_ROLE): "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+    (NotPermitted, "the account is blocked: contact AWS Support"): "Blocked",
+    (NotPermitted, "subscribe to the service, or to the image's product"): "OptInRequired",
+    (NotPermitted, "AWS is still verifying the account: wait for its e-mail"): "PendingVerification",
+    (NotPermitted, "set this computer's clock"): "InvalidSecurity.RequestHasExpired",
+    (LoginNeeded, "renew the credentials, or set this computer's clock"): "RequestExpired",
+    (NotPermitted, "spotctl doctor --policy prints what is needed"): "UnauthorizedOperation",
+    (NotPermitted, "lift the machine's termination protection"): "OperationNotPermitted",
+    (NotPermitted, "set the tags that the company requires: [aws.tags]"): "TagPolicyViolation",
     # What the request names does not exist: a market, or a machine.
-    AwsRefusal(NotFound, "the zone is not available to the account"): "InvalidAvailabilityZone InvalidZone.NotFound",
-    AwsRefusal(NotFound, "the type does not exist here"): "InvalidInstanceType",
-    AwsRefusal(NotFound, "the type does not exist in this zone"): "Unsupported",
-    AwsRefusal(NotFound, "the type does not support it"): "UnsupportedOperation",
-    AwsRefusal(NotFound, "the type cannot encrypt its disks"): "EncryptedVolumesNotSupported",
-    AwsRefusal(NotFound, "the zone has no gp3 disks"): "VolumeTypeNotAvailableInZone",
-    AwsRefusal(NotFound, _CORRECT_RESERVATION): """
+    (NotFound, "the zone is not available to the account"): "InvalidAvailabilityZone InvalidZone.NotFound",
+    (NotFound, "the type does not exist here"): "InvalidInstanceType",
+    (NotFound, "the type does not exist in this zone"): "Unsupported",
+    (NotFound, "the type does not support it"): "UnsupportedOperation",
+    (NotFound, "the type cannot encrypt its disks"): "EncryptedVolumesNotSupported",
+    (NotFound, "the zone has no gp3 disks"): "VolumeTypeNotAvailableInZone",
+    (NotFound, _CORRECT_RESERVATION): """
         InvalidCapacityReservationId.Malformed InvalidCapacityReservationId.NotFound
     """,
-    AwsRefusal(NotFound, "it has ended, or has not begun"): "InvalidCapacityReservationState",
-    AwsRefusal(NotFound, ""): """
+    (NotFound, "it has ended, or has not begun"): "InvalidCapacityReservationState",
+    (NotFound, ""): """
         InvalidInstanceID.Malformed InvalidInstanceID.NotFound InvalidSpotInstanceRequestID.Malformed
         InvalidSpotInstanceRequestID.NotFound
     """,
     # Settings that the cloud does not have or does not accept.
-    AwsRefusal(BadRequest, "create a default network, or set subnets in [aws]"): """
+    (BadRequest, "create a default network, or set subnets in [aws]"): """
         DefaultVpcDoesNotExist VPCIdNotSpecified
     """,
-    AwsRefusal(BadRequest, "correct the image"): "InvalidAMIID.Malformed",
-    AwsRefusal(BadRequest, "name an image of this region"): """
+    (BadRequest, "correct the image"): "InvalidAMIID.Malformed",
+    (BadRequest, "name an image of this region"): """
         InvalidAMIID.NotFound ParameterNotFound ParameterVersionNotFound
     """,
-    AwsRefusal(BadRequest, "name another image"): "InvalidAMIID.Unavailable InvalidSnapshot.NotFound",
-    AwsRefusal(BadRequest, "make the disk as large as the image needs"): "InvalidBlockDeviceMapping",
-    AwsRefusal(BadRequest, _CORRECT_SETTINGS): """
+    (BadRequest, "name another image"): "InvalidAMIID.Unavailable InvalidSnapshot.NotFound",
+    (BadRequest, "make the disk as large as the image needs"): "InvalidBlockDeviceMapping",
+    (BadRequest, _CORRECT_SETTINGS): """
         InvalidGroup.NotFound InvalidGroupId.Malformed InvalidKeyPair.NotFound InvalidParameter
         InvalidParameterCombination InvalidParameterValue InvalidSecurityGroupID.NotFound InvalidSubnet
         InvalidSubnetID.NotFound InvalidTagKey.Malformed InvalidVpcID.NotFound KmsKeyNotAccessibleFault
         UnsupportedTenancy
     """,
-    AwsRefusal(BadRequest, "correct the job's identity"): "InvalidIamInstanceProfileArn.Malformed NoSuchEntity",
-    AwsRefusal(BadRequest, "make the payload smaller"): "InvalidUserData.Malformed",
-    AwsRefusal(BadRequest, "create a default subnet, or set subnets in [aws]"): "MissingInput",
-    AwsRefusal(BadRequest, "name an image with an EBS disk"): "NonEBSInstance",
-    AwsRefusal(BadRequest, "set fewer tags in [aws]"): "TagLimitExceeded",
-    AwsRefusal(BadRequest, "set subnets in [aws]"): "VPCResourceNotSpecified",
+    (BadRequest, "correct the job's identity"): "InvalidIamInstanceProfileArn.Malformed NoSuchEntity",
+    (BadRequest, "make the payload smaller"): "InvalidUserData.Malformed",
+    (BadRequest, "create a default subnet, or set subnets in [aws]"): "MissingInput",
+    (BadRequest, "name an image with an EBS disk"): "NonEBSInstance",
+    (BadRequest, "set fewer tags in [aws]"): "TagLimitExceeded",
+    (BadRequest, "set subnets in [aws]"): "VPCResourceNotSpecified",
     # It may have been carried out, or will succeed in a moment.
-    AwsRefusal(Unanswered, "resources that use it are still ending"): """
+    (Unanswered, "resources that use it are still ending"): """
         DependencyViolation InvalidGroup.InUse InvalidNetworkInterface.InUse InvalidPlacementGroup.InUse
         InvalidIPAddress.InUse VolumeInUse
     """,
-    AwsRefusal(Unanswered, _REPEATED): """
+    (Unanswered, _REPEATED): """
         IncorrectInstanceState IncorrectState InternalError InternalFailure InternalServerError
         InvalidPlacementGroup.Unknown InvalidState ServiceException ServiceUnavailable Unavailable
     """,
     # The token.
-    AwsRefusal(TokenTaken, "a different request needs a token of its own"): """
+    (TokenTaken, "a different request needs a token of its own"): """
         IdempotentParameterMismatch IdempotentInstanceTerminated
     """,
 }
-TABLE = {code: refusal for refusal, codes in _CODES.items() for code in codes.split()}
+REFUSALS = tuple(Refusal(code, *meaning) for meaning, codes in _CODES.items() for code in codes.split())
 """The meaning of each code when a machine is requested or a resource is described. A code in `ABSENT` means that
 nothing is left to remove. Codes that are not listed keep the cloud's own words."""
 
@@ -248,24 +245,13 @@ ABSENT = frozenset(
 )
 
 
-def refused(error: CloudError, about: str = "") -> SpotctlError:
+def error_of(error: CloudError, about: str = "") -> SpotctlError:
     """The error of the contract for an error of AWS. `about` names the object of the call, such as a market."""
     where = f"{about}: " if about else ""
-    known = TABLE.get(error.code)
-    if known is not None:
-        return known.kind(f"{where}{error.problem}{known.cure and f'; {known.cure}'}")
-    return error_of_kind(error, f"{where}{error}")
+    known = refused(REFUSALS, error.code, f"{where}{error.problem}", error.problem)
+    return known or error_of_kind(error, f"{where}{error}")
 
 
 def code_of(error: BaseException) -> str:
     """AWS's code behind an error of the contract; empty if the error has none."""
     return error.__cause__.code if isinstance(error.__cause__, CloudError) else ""
-
-
-@contextmanager
-def as_contract(about: str = "") -> Iterator[None]:
-    """Turns AWS's errors into those of the provider contract."""
-    try:
-        yield
-    except CloudError as error:
-        raise refused(error, about) from error

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pricing_data.catalog import AMD, ARM, completed
 from pricing_data.errors import UnknownResource
 from pricing_data.market import NO_ZONE, Market
-from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation, refused
+from spotctl.clouds.azure.calls import AzureCalls, Body, Operation, TrialOperation, of_deployment
 from spotctl.clouds.azure.cloud import AzureMachineSettings
 from spotctl.clouds.azure.groups import RunGroups, delete_machine
 from spotctl.clouds.azure.inventory import Inventory, OrderOutcome
@@ -103,7 +103,7 @@ class AzureBuyer:
             raise Unanswered(f"Azure has not validated {name} after {VALIDATION_SECONDS:g} s")
         if error := answer.body.get("error"):
             cause = (error.get("details") or [error])[0]
-            raise refused(
+            raise of_deployment(
                 str(cause.get("code", "")), f"Azure refuses the deployment: {cause.get('code')} {cause.get('message')}"
             )
         return ":".join(image.values())
@@ -176,7 +176,7 @@ class AzureBuyer:
         if outcome.ended:
             self._clear_refused(order, outcome, group)
             if not outcome.granted:
-                raise refused(
+                raise of_deployment(
                     outcome.code,
                     f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}",
                 )

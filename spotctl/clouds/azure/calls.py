@@ -7,11 +7,10 @@ the provider contract, with the source of each code.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from pricing_data.errors import CloudError, UnknownResource
 from spotctl.clouds.errors import (
@@ -21,10 +20,12 @@ from spotctl.clouds.errors import (
     NotFound,
     NotPermitted,
     QuotaReached,
+    Refusal,
     Throttled,
     Unanswered,
     UnknownRefusal,
     error_of_kind,
+    refused,
 )
 from spotctl.home.errors import BadRequest, SpotctlError
 
@@ -276,29 +277,19 @@ NAMESPACES: Final = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.Manage
 REGISTER: Final = f"run once, as an owner: {'; '.join(f'az provider register -n {name}' for name in NAMESPACES)}"
 
 
-class AzureRefusal(NamedTuple):
-    """One of Azure's error codes and the cure; if `text` is given, only in messages that match it."""
-
-    code: str
-    meaning: type[SpotctlError]
-    source: str
-    text: str = ""
-    cure: str = ""
-
-
 _IN_DETAIL: Final = (
-    AzureRefusal("OperationNotAllowed", NoCapacity, _SPOT, r"max price .* is lower than the current spot price"),
-    AzureRefusal("BadRequest", NotFound, _GENERATIONS, r"hypervisor generation"),
-    AzureRefusal("InvalidParameter", NotFound, _GENERATIONS, r"hypervisor generation"),
+    Refusal("OperationNotAllowed", NoCapacity, source=_SPOT, text=r"max price .* is lower than the current spot price"),
+    Refusal("BadRequest", NotFound, source=_GENERATIONS, text=r"hypervisor generation"),
+    Refusal("InvalidParameter", NotFound, source=_GENERATIONS, text=r"hypervisor generation"),
     # Azure does not document its codes for reservations that do not have what the machine needs.
     *(
-        AzureRefusal(code, NotFound, _RESERVATION_DOCS, r"capacity ?reservation", "correct the job's reservations")
+        Refusal(code, NotFound, "correct the job's reservations", _RESERVATION_DOCS, r"capacity ?reservation")
         for code in ("OperationNotAllowed", "BadRequest", "InvalidParameter", "Conflict")
     ),
-    AzureRefusal("OperationNotAllowed", QuotaReached, _QUOTA, r"quota"),
-    AzureRefusal("MissingSubscriptionRegistration", NotPermitted, _REGISTRATION, cure=REGISTER),
-    AzureRefusal("SubscriptionNotRegistered", NotPermitted, _REGISTRATION, cure=REGISTER),
-    AzureRefusal("OperationNotAllowed", Throttled, _THROTTLING, r"too many requests|rate limit"),
+    Refusal("OperationNotAllowed", QuotaReached, source=_QUOTA, text=r"quota"),
+    Refusal("MissingSubscriptionRegistration", NotPermitted, REGISTER, _REGISTRATION),
+    Refusal("SubscriptionNotRegistered", NotPermitted, REGISTER, _REGISTRATION),
+    Refusal("OperationNotAllowed", Throttled, source=_THROTTLING, text=r"too many requests|rate limit"),
 )
 _CODES: Final = {
     # No machine of this kind, here and now, or ever.
@@ -338,17 +329,14 @@ _CODES: Final = {
 }
 REFUSALS: Final = (
     *_IN_DETAIL,
-    *(AzureRefusal(code, meaning, source) for (meaning, source), codes in _CODES.items() for code in codes.split()),
+    *(Refusal(code, kind, source=source) for (kind, source), codes in _CODES.items() for code in codes.split()),
 )
 """The first that fits decides, so those that depend on a text come first."""
 
 
-def refused(code: str, text: str) -> SpotctlError:
-    """The error for one of Azure's errors. UnknownRefusal: the error is not in the table."""
-    for refusal in REFUSALS:
-        if refusal.code.lower() == code.lower() and re.search(refusal.text, text, re.IGNORECASE):
-            return refusal.meaning(f"{text}; {refusal.cure}" if refusal.cure else text)
-    return UnknownRefusal(text, code)
+def of_deployment(code: str, text: str) -> SpotctlError:
+    """The error for a deployment that Azure refused with this code."""
+    return refused(REFUSALS, code, text, text) or UnknownRefusal(text, code)
 
 
 @contextmanager
@@ -358,5 +346,4 @@ def translated(subject: str = "") -> Iterator[None]:
         yield
     except CloudError as error:
         text = f"{subject}: {error}" if subject else str(error)
-        known = refused(error.code, text)
-        raise (error_of_kind(error, text) if isinstance(known, UnknownRefusal) else known) from error
+        raise (refused(REFUSALS, error.code, text, text) or error_of_kind(error, text)) from error

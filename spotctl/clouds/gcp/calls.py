@@ -13,10 +13,9 @@ Refusals about reservations have codes that mean something else in other message
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,10 +28,13 @@ from spotctl.clouds.errors import (
     PartlyListed,
     ProviderError,
     QuotaReached,
+    Refusal,
     Throttled,
     Unanswered,
     UnknownRefusal,
     error_of_kind,
+    in_contract,
+    refused,
 )
 from spotctl.clouds.gcp import orders
 from spotctl.clouds.gcp.inventory import failure_of, is_pending
@@ -56,12 +58,12 @@ class GcpCalls:
 
     @cached_property
     def project(self) -> str:
-        with _refused():
+        with in_contract(of_call):
             return self._session.project
 
     def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401  # the SDK's messages
         message = {"project": self.project, **request}
-        with _refused():
+        with in_contract(of_call):
             return self._session.answer(_described(method, what), method.service, method.name, message)
 
     def unless_missing(self, method: Method, what: str, **request: object) -> Any | None:  # noqa: ANN401  # the SDK's messages
@@ -73,14 +75,14 @@ class GcpCalls:
 
     def listed(self, method: Method, what: str, chosen: str) -> list[Any]:
         """All items that match a filter: all pages, or an error."""
-        with _refused():
+        with in_contract(of_call):
             pages = self._session.pages(_described(method, what), method.service, self._chosen(chosen))
             return [item for page in pages for item in page]
 
     def listed_everywhere(self, method: Method, what: str, chosen: str) -> list[Any]:
         """All items that match a filter, in all zones and regions. PartlyListed: some of these did not answer."""
         items: list[Any] = []
-        with _refused():
+        with in_contract(of_call):
             try:
                 for item in self._session.scoped(_described(method, what), method.service, self._chosen(chosen)):
                     items.append(item)  # noqa: PERF402 - items listed before an error are kept
@@ -123,14 +125,6 @@ class GcpCalls:
 
 def _described(method: Method, what: str) -> ApiCall:
     return ApiCall(what, " and ".join(method.permissions))
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    try:
-        yield
-    except CloudError as error:
-        raise of_call(error) from error
 
 
 class Method(NamedTuple):
@@ -256,105 +250,81 @@ class NameTaken(ProviderError):
     """Something of this name exists: an earlier attempt created it."""
 
 
-class GcpRefusal(NamedTuple):
-    """One of Google's codes, or a pattern of its words; the error of the contract, the cure, and where it is
-    documented."""
-
-    said: str
-    kind: type[SpotctlError]
-    cure: str
-    source: str
-
-    def error(self, problem: str) -> SpotctlError:
-        return self.kind(f"{problem}; {self.cure}" if self.cure else problem)
-
-
 REFUSALS = (
-    GcpRefusal("ZONE_RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _STOCKOUT),
-    GcpRefusal("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", NoCapacity, "", _STOCKOUT),
-    GcpRefusal("RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _AUTOSCALER),
-    GcpRefusal("insufficientCapacity", NoCapacity, "", _BULK),
-    GcpRefusal("UNSUPPORTED_OPERATION", NoCapacity, "", _SKYPILOT),
-    GcpRefusal("QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _CREATION),
-    GcpRefusal("quotaExceeded", QuotaReached, _RAISE_QUOTA, _BULK),
-    GcpRefusal("RESOURCE_QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _INFO),
-    GcpRefusal("limitExceeded", QuotaReached, _RAISE_QUOTA, _QUOTA),
-    GcpRefusal("IP_SPACE_EXHAUSTED", QuotaReached, "the subnetwork has no free address: use a larger one", _AUTOSCALER),
-    GcpRefusal("IP_SPACE_EXHAUSTED_WITH_DETAILS", QuotaReached, "use a larger subnetwork", _AUTOSCALER),
-    GcpRefusal("rateLimitExceeded", Throttled, "", _RATE),
-    GcpRefusal("userRateLimitExceeded", Throttled, "", _GLOBAL),
-    GcpRefusal("RATE_LIMIT_EXCEEDED", Throttled, "", _INFO),
-    GcpRefusal("resourceNotReady", Throttled, "", _CREATION),
-    GcpRefusal("RESOURCE_NOT_READY", Throttled, "", _CREATION),
-    GcpRefusal("PERMISSIONS_ERROR", NotPermitted, _GRANT, _AUTOSCALER),
-    GcpRefusal("SERVICE_ACCOUNT_ACCESS_DENIED", NotPermitted, _ACT_AS, _CREATION),
-    GcpRefusal("forbidden", NotPermitted, _GRANT, _GLOBAL),
-    GcpRefusal("insufficientPermissions", NotPermitted, _GRANT, _GLOBAL),
-    GcpRefusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT", NotPermitted, "sign in with the cloud-platform scope", _INFO),
-    GcpRefusal("accessNotConfigured", NotPermitted, _ENABLE, _GLOBAL),
-    GcpRefusal("SERVICE_DISABLED", NotPermitted, _ENABLE, _INFO),
-    GcpRefusal("BILLING_DISABLED", NotPermitted, _ENABLE, _INFO),
-    GcpRefusal("CONSUMER_SUSPENDED", NotPermitted, _ENABLE, _INFO),
-    GcpRefusal("CONSUMER_INVALID", NotPermitted, "check the project", _INFO),
-    GcpRefusal("CONDITION_NOT_MET", NotPermitted, "an organization policy forbids it", _AUTOSCALER),
-    GcpRefusal("conditionNotMet", NotPermitted, "an organization policy forbids it", _POLICY),
-    GcpRefusal("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", NotPermitted, "set public_ip = false in [gcp]", _AUTOSCALER),
-    GcpRefusal("alreadyExists", NameTaken, "", _GLOBAL),
-    GcpRefusal("RESOURCE_ALREADY_EXISTS", NameTaken, "", _CREATION),
-    GcpRefusal("resourceInUseByAnotherResource", Unanswered, "machines that use it are still ending", _GLOBAL),
-    GcpRefusal("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", Unanswered, "machines that use it are still ending", _AUTOSCALER),
-    GcpRefusal("RESOURCE_NOT_FOUND", BadRequest, _CHECK, _CREATION),
-    GcpRefusal("INVALID_FIELD_VALUE", BadRequest, _CHECK, _CREATION),
-    GcpRefusal("INVALID_USAGE", BadRequest, _CHECK, _CREATION),
-    GcpRefusal("invalid", BadRequest, _CHECK, _BULK),
-    GcpRefusal("INTERNAL_ERROR", NoCapacity, "", _CREATION),
+    Refusal("ZONE_RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _STOCKOUT),
+    Refusal("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", NoCapacity, "", _STOCKOUT),
+    Refusal("RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _AUTOSCALER),
+    Refusal("insufficientCapacity", NoCapacity, "", _BULK),
+    Refusal("UNSUPPORTED_OPERATION", NoCapacity, "", _SKYPILOT),
+    Refusal("QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _CREATION),
+    Refusal("quotaExceeded", QuotaReached, _RAISE_QUOTA, _BULK),
+    Refusal("RESOURCE_QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _INFO),
+    Refusal("limitExceeded", QuotaReached, _RAISE_QUOTA, _QUOTA),
+    Refusal("IP_SPACE_EXHAUSTED", QuotaReached, "the subnetwork has no free address: use a larger one", _AUTOSCALER),
+    Refusal("IP_SPACE_EXHAUSTED_WITH_DETAILS", QuotaReached, "use a larger subnetwork", _AUTOSCALER),
+    Refusal("rateLimitExceeded", Throttled, "", _RATE),
+    Refusal("userRateLimitExceeded", Throttled, "", _GLOBAL),
+    Refusal("RATE_LIMIT_EXCEEDED", Throttled, "", _INFO),
+    Refusal("resourceNotReady", Throttled, "", _CREATION),
+    Refusal("RESOURCE_NOT_READY", Throttled, "", _CREATION),
+    Refusal("PERMISSIONS_ERROR", NotPermitted, _GRANT, _AUTOSCALER),
+    Refusal("SERVICE_ACCOUNT_ACCESS_DENIED", NotPermitted, _ACT_AS, _CREATION),
+    Refusal("forbidden", NotPermitted, _GRANT, _GLOBAL),
+    Refusal("insufficientPermissions", NotPermitted, _GRANT, _GLOBAL),
+    Refusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT", NotPermitted, "sign in with the cloud-platform scope", _INFO),
+    Refusal("accessNotConfigured", NotPermitted, _ENABLE, _GLOBAL),
+    Refusal("SERVICE_DISABLED", NotPermitted, _ENABLE, _INFO),
+    Refusal("BILLING_DISABLED", NotPermitted, _ENABLE, _INFO),
+    Refusal("CONSUMER_SUSPENDED", NotPermitted, _ENABLE, _INFO),
+    Refusal("CONSUMER_INVALID", NotPermitted, "check the project", _INFO),
+    Refusal("CONDITION_NOT_MET", NotPermitted, "an organization policy forbids it", _AUTOSCALER),
+    Refusal("conditionNotMet", NotPermitted, "an organization policy forbids it", _POLICY),
+    Refusal("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", NotPermitted, "set public_ip = false in [gcp]", _AUTOSCALER),
+    Refusal("alreadyExists", NameTaken, "", _GLOBAL),
+    Refusal("RESOURCE_ALREADY_EXISTS", NameTaken, "", _CREATION),
+    Refusal("resourceInUseByAnotherResource", Unanswered, "machines that use it are still ending", _GLOBAL),
+    Refusal("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", Unanswered, "machines that use it are still ending", _AUTOSCALER),
+    Refusal("RESOURCE_NOT_FOUND", BadRequest, _CHECK, _CREATION),
+    Refusal("INVALID_FIELD_VALUE", BadRequest, _CHECK, _CREATION),
+    Refusal("INVALID_USAGE", BadRequest, _CHECK, _CREATION),
+    Refusal("invalid", BadRequest, _CHECK, _BULK),
+    Refusal("INTERNAL_ERROR", NoCapacity, "", _CREATION),
 )
 
 
 RESERVATION_REFUSALS = (
-    GcpRefusal(
-        r"reservations? .* does not have (available resources for the request|sufficient capacity)",
+    Refusal(
+        "",
         NoCapacity,
         "its machines are in use",
         _AUTOSCALER,
+        r"reservations? .* does not have (available resources for the request|sufficient capacity)",
     ),
-    GcpRefusal(r"requires reservation to be in READY state", NoCapacity, "it is not ready", _AUTOSCALER),
-    GcpRefusal(r"reservations? .* do(es)? not exist", NotFound, _CORRECT_ID, _AUTOSCALER),
-    GcpRefusal(
-        r"specificReservationRequired is not set",
+    Refusal("", NoCapacity, "it is not ready", _AUTOSCALER, r"requires reservation to be in READY state"),
+    Refusal("", NotFound, _CORRECT_ID, _AUTOSCALER, r"reservations? .* do(es)? not exist"),
+    Refusal(
+        "",
         NotFound,
         "it must have been made with --require-specific-reservation",
         _SKYPILOT_RESERVED,
+        r"specificReservationRequired is not set",
     ),
-    GcpRefusal(r"no available resources in specified reservations", NotFound, _MATCH, _AUTOSCALER),
-    GcpRefusal(r"resource\.reservationAffinity", NotFound, _MATCH, _RESERVATIONS),
+    Refusal("", NotFound, _MATCH, _AUTOSCALER, r"no available resources in specified reservations"),
+    Refusal("", NotFound, _MATCH, _RESERVATIONS, r"resource\.reservationAffinity"),
 )
+"""Whatever their codes."""
 
-_BY_CODE = {refusal.said: refusal for refusal in REFUSALS}
+_TABLE = (*RESERVATION_REFUSALS, *REFUSALS)
 
 
 def of_call(error: CloudError) -> SpotctlError:
     """The error for a call that Google refused."""
-    if (refused := _of_reservation(error.problem, error.problem)) is not None:
-        return refused
-    known = _BY_CODE.get(error.code)
-    if known is not None:
-        return known.error(error.problem)
+    if (known := refused(_TABLE, error.code, error.problem, error.problem)) is not None:
+        return known
     return BadRequest(str(error)) if isinstance(error, RequestRejected) else error_of_kind(error, str(error))
 
 
 def of_operation(what: str, code: str, message: str) -> SpotctlError:
     """The error for an operation that Google accepted, and that failed."""
     problem = f"gcp: {what}: {message.strip() or 'no reason was given'} ({code})"
-    if (refused := _of_reservation(message, problem)) is not None:
-        return refused
-    known = _BY_CODE.get(code)
-    return UnknownRefusal(problem, code) if known is None else known.error(problem)
-
-
-def _of_reservation(message: str, problem: str) -> SpotctlError | None:
-    """The error for a message about a reservation; None for any other message."""
-    for refusal in RESERVATION_REFUSALS:
-        if re.search(refusal.said, message, re.IGNORECASE):
-            return refusal.error(problem)
-    return None
+    return refused(_TABLE, code, problem, message) or UnknownRefusal(problem, code)

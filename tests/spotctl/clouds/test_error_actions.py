@@ -56,15 +56,15 @@ EXAMPLES = {
 
 def kinds() -> Iterator[tuple[str, type[SpotctlError]]]:
     """Every code of the three tables, and the error that its cloud's adapter raises for it."""
-    for code, meaning in aws.TABLE.items():
-        yield code, type(aws.refused(RequestRejected("no", code=code)))
+    for meaning in aws.REFUSALS:
+        yield meaning.code, type(aws.error_of(RequestRejected("no", code=meaning.code)))
         assert meaning.kind in ACTIONS
     for row in azure.REFUSALS:
         words = EXAMPLES.get(row.text, row.text.partition("|")[0])
-        yield row.code, type(azure.refused(row.code, words))
+        yield row.code, type(azure.of_deployment(row.code, words))
     for listed in gcp.REFUSALS:
-        yield listed.said, type(gcp.of_call(RequestRejected("no", code=listed.said)))
-        yield listed.said, type(gcp.of_operation("creation", listed.said, "no"))
+        yield listed.code, type(gcp.of_call(RequestRejected("no", code=listed.code)))
+        yield listed.code, type(gcp.of_operation("creation", listed.code, "no"))
 
 
 def test_every_code_of_every_table_has_an_action() -> None:
@@ -90,8 +90,8 @@ def test_a_part_of_a_list_is_no_reason_to_end() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        aws.refused(RequestRejected("no", code="MoonIsFull")),
-        azure.refused("MoonIsFull", "no"),
+        aws.error_of(RequestRejected("no", code="MoonIsFull")),
+        azure.of_deployment("MoonIsFull", "no"),
         gcp.of_call(CloudError("no", code="MoonIsFull")),
         gcp.of_operation("creation", "MoonIsFull", "no"),
     ],
@@ -105,13 +105,13 @@ def test_a_code_in_no_table_is_told_apart_from_others(error: SpotctlError) -> No
     ("error", "action"),
     [
         (
-            aws.refused(RequestRejected("no", code="AuthFailure.ServiceLinkedRoleCreationNotPermitted")),
+            aws.error_of(RequestRejected("no", code="AuthFailure.ServiceLinkedRoleCreationNotPermitted")),
             ErrorAction.STOP,
         ),
-        (aws.refused(RequestRejected("no", code="EncryptedVolumesNotSupported")), ErrorAction.OTHER_MARKET),
-        (azure.refused("BadRequest", "the size cannot boot Hypervisor Generation '2'"), ErrorAction.OTHER_MARKET),
+        (aws.error_of(RequestRejected("no", code="EncryptedVolumesNotSupported")), ErrorAction.OTHER_MARKET),
+        (azure.of_deployment("BadRequest", "the size cannot boot Hypervisor Generation '2'"), ErrorAction.OTHER_MARKET),
         (gcp.of_operation("creation", "INTERNAL_ERROR", "no"), ErrorAction.OTHER_MARKET),
-        (aws.refused(NoAnswer("no", code="Invented")), ErrorAction.RETRY),
+        (aws.error_of(NoAnswer("no", code="Invented")), ErrorAction.RETRY),
     ],
 )
 def test_what_never_passes_is_not_sent_again(error: SpotctlError, action: ErrorAction) -> None:

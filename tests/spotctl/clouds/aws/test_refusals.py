@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
-from spotctl.clouds.aws.calls import ABSENT, TABLE, as_contract, code_of
+from spotctl.clouds.aws.calls import ABSENT, REFUSALS, code_of, error_of
 from spotctl.clouds.aws.orders import STANDARD, pool_of
 from spotctl.clouds.aws.provider import ACCESS, AwsProvider
 from spotctl.clouds.aws.session import AwsSession, translated
@@ -20,10 +21,12 @@ from spotctl.clouds.errors import (
     NotPermitted,
     PartlyListed,
     QuotaReached,
+    Refusal,
     Throttled,
     TokenTaken,
     Unanswered,
     UnknownRefusal,
+    in_contract,
 )
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents
@@ -50,14 +53,18 @@ CONTRACT = {
 def refusal(code: str, status: int = 400) -> SpotctlError:
     """What a provider raises where EC2 answers RunInstances with a code."""
     answer = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    with pytest.raises(SpotctlError) as caught, as_contract("m"), translated("us-east-1", "ec2:RunInstances"):
+    with (
+        pytest.raises(SpotctlError) as caught,
+        in_contract(partial(error_of, about="m")),
+        translated("us-east-1", "ec2:RunInstances"),
+    ):
         raise ClientError(answer, "RunInstances")  # type: ignore[arg-type]
     return caught.value
 
 
-@pytest.mark.parametrize("code", TABLE)
-def test_every_documented_code_is_an_error_of_the_contract(code: str) -> None:
-    meaning = TABLE[code]
+@pytest.mark.parametrize("meaning", REFUSALS, ids=lambda one: one.code)
+def test_every_documented_code_is_an_error_of_the_contract(meaning: Refusal) -> None:
+    code = meaning.code
     error = refusal(code)
     assert type(error) is meaning.kind
     assert meaning.kind in CONTRACT
@@ -93,7 +100,7 @@ def test_errors_without_an_answer() -> None:
         (EndpointConnectionError(endpoint_url="http://127.0.0.1:9"), Unanswered),
         (NoCredentialsError(), NotPermitted),
     ):
-        with pytest.raises(kind), as_contract(), translated("us-east-1", "ec2:RunInstances"):
+        with pytest.raises(kind), in_contract(error_of), translated("us-east-1", "ec2:RunInstances"):
             raise cause
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, PERMISSIONS, PRICES, REFUSALS, AzureRefusal
+from spotctl.clouds.azure.calls import MACHINE_PERMISSIONS, PERMISSIONS, PRICES, REFUSALS
 from spotctl.clouds.azure.session import cause_of
 from spotctl.clouds.errors import (
     LoginNeeded,
@@ -16,6 +16,7 @@ from spotctl.clouds.errors import (
     NotPermitted,
     ProviderError,
     QuotaReached,
+    Refusal,
     Throttled,
     Unanswered,
     UnknownRefusal,
@@ -40,13 +41,13 @@ _EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda one: f"{one.code}-{one.meaning.__name__}")
-def test_each_code_of_the_table(world: World, refusal: AzureRefusal) -> None:
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda one: f"{one.code}-{one.kind.__name__}")
+def test_each_code_of_the_table(world: World, refusal: Refusal) -> None:
     words = _EXAMPLES[refusal.text]
     world.server.refusals.append({"code": refusal.code, "message": words})
-    with pytest.raises(refusal.meaning) as caught:
+    with pytest.raises(refusal.kind) as caught:
         world.provider().create(order())
-    assert type(caught.value) is refusal.meaning
+    assert type(caught.value) is refusal.kind
     assert str(MARKET) in str(caught.value)
     assert words in str(caught.value)
     assert world.server.machines() == ()
@@ -184,7 +185,7 @@ def test_a_machine_may_end_itself_and_nothing_else(world: World) -> None:
 
 
 def test_bad_requests_are_no_provider_errors() -> None:
-    assert {one.meaning for one in REFUSALS} == {
+    assert {one.kind for one in REFUSALS} == {
         NoCapacity,
         NotFound,
         QuotaReached,

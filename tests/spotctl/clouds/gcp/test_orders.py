@@ -11,9 +11,9 @@ from google.cloud import compute_v1
 
 from pricing_data.errors import RequestRejected
 from pricing_data.units import MINUTE
-from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, TokenTaken, Unanswered, action_for
+from spotctl.clouds.errors import ErrorAction, NoCapacity, NotFound, Refusal, TokenTaken, Unanswered, action_for
 from spotctl.clouds.gcp import orders
-from spotctl.clouds.gcp.calls import RESERVATION_REFUSALS, GcpRefusal, of_call, of_operation
+from spotctl.clouds.gcp.calls import RESERVATION_REFUSALS, of_call, of_operation
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.link import MachineSupplies
 from spotctl.home.errors import BadRequest
@@ -340,15 +340,15 @@ class TestReservedMachines:
         assert not body(made).reservation_affinity.consume_reservation_type
 
 
-@pytest.mark.parametrize("refusal", RESERVATION_REFUSALS, ids=lambda one: one.said)
-def test_words_about_reservations_decide_and_not_their_codes(refusal: GcpRefusal) -> None:
+@pytest.mark.parametrize("refusal", RESERVATION_REFUSALS, ids=lambda one: one.text)
+def test_words_about_reservations_decide_and_not_their_codes(refusal: Refusal) -> None:
     words = {
         RESERVATION_REFUSALS[
             0
-        ].said: "Reservation night does not have sufficient capacity for the requested resources.",
-        RESERVATION_REFUSALS[2].said: "Specified reservation night does not exist.",
-        RESERVATION_REFUSALS[-1].said: "Invalid value for field 'resource.reservationAffinity': '{}'.",
-    }.get(refusal.said, f"It says: {refusal.said}.")
+        ].text: "Reservation night does not have sufficient capacity for the requested resources.",
+        RESERVATION_REFUSALS[2].text: "Specified reservation night does not exist.",
+        RESERVATION_REFUSALS[-1].text: "Invalid value for field 'resource.reservationAffinity': '{}'.",
+    }.get(refusal.text, f"It says: {refusal.text}.")
     for error in (of_operation("creation", "CONDITION_NOT_MET", words), of_call(RequestRejected(words, "", "invalid"))):
         assert type(error) is refusal.kind
         assert str(error).endswith(f"; {refusal.cure}")

@@ -12,11 +12,12 @@ from spotctl.clouds.errors import (
     NotPermitted,
     ProviderError,
     QuotaReached,
+    Refusal,
     Throttled,
     Unanswered,
     UnknownRefusal,
 )
-from spotctl.clouds.gcp.calls import GET_PROJECT, METHODS, REFUSALS, GcpRefusal, Method, NameTaken, of_operation
+from spotctl.clouds.gcp.calls import GET_PROJECT, METHODS, REFUSALS, Method, NameTaken, of_operation
 from spotctl.clouds.gcp.provider import GcpProvider
 from spotctl.clouds.link import MachineSupplies
 from spotctl.home.errors import BadRequest
@@ -93,10 +94,10 @@ def test_credentials_that_have_expired_are_one_line(made: World) -> None:
             call()
 
 
-@pytest.mark.parametrize("one", [one for one in REFUSALS if one.kind is not NameTaken], ids=lambda one: one.said)
-def test_every_code_of_the_table_means_what_it_says(made: World, one: GcpRefusal) -> None:
-    made.server.project.refuse(B, one.said)
-    with pytest.raises(one.kind, match=one.said):
+@pytest.mark.parametrize("one", [one for one in REFUSALS if one.kind is not NameTaken], ids=lambda one: one.code)
+def test_every_code_of_the_table_means_what_it_says(made: World, one: Refusal) -> None:
+    made.server.project.refuse(B, one.code)
+    with pytest.raises(one.kind, match=one.code):
         made.provider().create(order(machines=1))
     assert one.source.startswith("https://")
     assert [left.kind for left in made.server.resources()] == ["firewall rule"] * 2
