@@ -179,7 +179,8 @@ class AgentLink:
     """The link to an agent, which connects at its first use, and again after a failure.
 
     `address` returns where to reach the agent, or raises Unanswered while the agent cannot be reached. `gone` is asked
-    about a machine that does not answer: whether its provider knows that the machine has ended.
+    about a machine that does not answer: whether its provider knows that the machine has ended. `extend_lease` renews
+    the lease, for some seconds, of a machine to which its agent is still being brought; whether it has.
     """
 
     def __init__(
@@ -189,9 +190,10 @@ class AgentLink:
         secret: bytes,
         clock: ProviderClock,
         gone: Callable[[], bool],
+        extend_lease: Callable[[float], bool] | None = None,
     ) -> None:
         self._address, self._machine, self._secret = address, machine, secret
-        self._clock, self._gone = clock, gone
+        self._clock, self._gone, self._extend_lease = clock, gone, extend_lease
         self._client: LinkClient | None = None
         self._silent_until = 0.0
 
@@ -202,7 +204,11 @@ class AgentLink:
         """See `MachineLink`. The agent gets seconds, because its clock is not the provider's."""
         now = self._clock.now()
         until = max(lease_until, now)
-        self._call("renew", until=until, seconds=self._until(until, now))
+        try:
+            self._call("renew", until=until, seconds=self._until(until, now))
+        except Unanswered:
+            if self._extend_lease is None or not self._extend_lease(self._until(until, self._clock.now())):
+                raise
 
     def status(self) -> MachineStatus:
         answer = self._call("status")

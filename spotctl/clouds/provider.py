@@ -27,6 +27,7 @@ from spotctl.agent.link.usage import GpuUse, Traffic
 from spotctl.clouds.errors import NotFound, ProviderError
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies, whole
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INTENT_TAG
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
@@ -113,6 +114,11 @@ def fingerprint(request: MachineRequest) -> str:
         *((request.reservation,) if request.reservation else ()),
     )
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def run_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags that everything of a run shares: those of its machines, except the intent."""
+    return {name: value for name, value in tags.items() if name != INTENT_TAG}
 
 
 def check_settings(request: MachineRequest, provider: str) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spotctl.clouds.doctor import Finding
     from spotctl.clouds.local.provider import LocalProvider
     from spotctl.clouds.remote.agents import RemoteAgents
-    from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.clouds.remote.prices import PriceBook
     from spotctl.files.job.spec import JobSpec
     from spotctl.home.config import Settings
 
@@ -83,8 +83,7 @@ def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[
     providers: dict[str, CloudProvider] = {}
     for cloud in clouds:
         own = tuple(region for region in regions if is_region_of(cloud, region))
-        part = cast("ProviderPart", part_of(cloud, "provider"))
-        providers[cloud] = part.provider(settings, own, agents, prices)
+        providers[cloud] = provider_part(cloud).provider(settings, own, agents, prices)
     return next(iter(providers.values())) if len(providers) == 1 else SeveralClouds(providers)
 
 
@@ -122,7 +121,7 @@ class ProviderPart(Protocol):
     """Rents a cloud's machines."""
 
     def provider(
-        self, settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup
+        self, settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceBook
     ) -> CloudProvider:
         """The cloud in these regions, or in all; it signs in at its first use."""
         ...
@@ -169,6 +168,10 @@ class BucketsPart(Protocol):
 
 def prices_of(cloud: str) -> PricesPart:
     return cast("PricesPart", part_of(cloud, "prices"))
+
+
+def provider_part(cloud: str) -> ProviderPart:
+    return cast("ProviderPart", part_of(cloud, "provider"))
 
 
 def doctor_of(cloud: str) -> DoctorPart:

@@ -7,9 +7,10 @@ OSError or ValueError when the service does not answer as documented.
 import json
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from spotctl.agent.cloud_parts import MACHINE, cloud_part
 from spotctl.agent.errors import AgentError
@@ -19,18 +20,17 @@ from spotctl.agent.link.client import LinkClient
 _LONGEST_PAUSE = 60.0
 
 
-class NoticePoller(Protocol):
+class NoticePoller(ABC):
     """Asks one cloud's metadata service; the caller pauses this many seconds between polls."""
 
     pause: float
 
+    @abstractmethod
     def poll(self) -> list[MachineNotice]:
         """The notices in force; a notice may be returned more than once."""
-        ...
 
-    def payload_ended(self) -> None:
+    def payload_ended(self) -> None:  # noqa: B027 - not every cloud waits for that
         """Tells the cloud that the machine has nothing more to save, so that the cloud need not wait."""
-        ...
 
 
 def poller_of(cloud: str, environment: dict[str, str]) -> NoticePoller | None:

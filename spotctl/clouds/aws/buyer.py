@@ -26,10 +26,9 @@ from spotctl.clouds.aws.orders import (
     pool_of,
     raise_command,
     tag_list,
-    tags_of_run,
 )
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, Unanswered
-from spotctl.clouds.provider import MachineRequest
+from spotctl.clouds.provider import MachineRequest, run_tags
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _VCPU_LIMITS = frozenset({"InstanceLimitExceeded", "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded"})
@@ -84,7 +83,6 @@ class Buyer:
     def forget(self) -> None:
         """From now on looks for subnets and groups again, or makes them: they may have been removed."""
         self._networks = Networks(self._calls, self._settings)
-        self._placement = PlacementGroups(self._calls, self._settings)
 
     def _place(self, request: MachineRequest) -> LaunchPlace:
         hardware = self._hardware_of(request.market)
@@ -98,7 +96,7 @@ class Buyer:
             self._settings.public_ip,
             self._settings.kms_key,
             hardware.is_burstable,
-            self._placement.ensure(request, hardware) if request.close else "",
+            self._networks.placement_group(request, hardware) if request.close else "",
         )
 
     def _hardware_of(self, market: Market) -> Ec2Hardware:
@@ -135,12 +133,13 @@ class Buyer:
 
 
 class Networks:
-    """Finds subnets, and makes the security group of a run when its first machine in a network is bought."""
+    """Finds subnets, and makes the groups of a run when its first machine in a network, or in a zone, is bought."""
 
     def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
         self._calls, self._settings = calls, settings
         self._subnets: dict[tuple[str, str, str], Row] = {}
         self._groups: dict[tuple[str, str, str], str] = {}
+        self._placement = set[tuple[str, str]]()
 
     def subnet(self, request: MachineRequest) -> Row:
         """The subnet for a request. NotFound: none in its zone can be used."""
@@ -187,13 +186,42 @@ class Networks:
             self._groups[key] = group["GroupId"]
         return (self._groups[key],)
 
+    def placement_group(self, request: MachineRequest, hardware: Ec2Hardware) -> str:
+        """The name of the run's placement group in a zone. NotFound: machines of this type cannot be in one."""
+        market = request.market
+        if not hardware.can_cluster:
+            raise NotFound(
+                f"{market}: EC2 puts no {market.instance_type} into a cluster placement group (resources: {{placement:"
+                " close}); name other types"
+            )
+        # A group is in one zone as long as it has machines.
+        name = f"{group_name(request)}-{market.zone}"
+        if (market.region, name) not in self._placement:
+            tags = {**self._settings.tags, **run_tags(request.tags), GROUP: name}
+            specification = [{"ResourceType": "placement-group", "Tags": tag_list(tags)}]
+            try:
+                self._calls.ec2(
+                    market.region,
+                    "CreatePlacementGroup",
+                    str(market),
+                    GroupName=name,
+                    Strategy="cluster",
+                    TagSpecifications=specification,
+                )
+            except ProviderError as error:
+                # The run has made it before, in this process or in another one.
+                if code_of(error) != "InvalidPlacementGroup.Duplicate":
+                    raise
+            self._placement.add((market.region, name))
+        return name
+
     def _find_group(self, region: str, vpc: str, name: str) -> Row | None:
         filters = {"group-name": [name], "vpc-id": [vpc]}
         groups = self._calls.described(region, "DescribeSecurityGroups", "SecurityGroups", filters)
         return groups[0] if groups else None
 
     def _make_group(self, request: MachineRequest, region: str, vpc: str, name: str) -> Row:
-        tags = {**self._settings.tags, **tags_of_run(request), GROUP: name}
+        tags = {**self._settings.tags, **run_tags(request.tags), GROUP: name}
         specification = [{"ResourceType": "security-group", "Tags": tag_list(tags)}]
         try:
             made = self._calls.ec2(
@@ -284,40 +312,3 @@ def _single(present: Sequence[Row]) -> list[IpPermission]:
         ):
             singles += [{**base, kind: [{source: entry[source]}]} for entry in row.get(kind, ())]
     return singles
-
-
-class PlacementGroups:
-    """Makes the group of a run in a zone when its first machine there is bought. It caches only to save calls."""
-
-    def __init__(self, calls: AwsCalls, settings: AwsMachineSettings) -> None:
-        self._calls, self._settings = calls, settings
-        self._made = set[tuple[str, str]]()
-
-    def ensure(self, request: MachineRequest, hardware: Ec2Hardware) -> str:
-        """The name of the group. NotFound: machines of this type cannot be in one."""
-        market = request.market
-        if not hardware.can_cluster:
-            raise NotFound(
-                f"{market}: EC2 puts no {market.instance_type} into a cluster placement group (resources: {{placement:"
-                " close}); name other types"
-            )
-        # A group is in one zone as long as it has machines.
-        name = f"{group_name(request)}-{market.zone}"
-        if (market.region, name) not in self._made:
-            tags = {**self._settings.tags, **tags_of_run(request), GROUP: name}
-            specification = [{"ResourceType": "placement-group", "Tags": tag_list(tags)}]
-            try:
-                self._calls.ec2(
-                    market.region,
-                    "CreatePlacementGroup",
-                    str(market),
-                    GroupName=name,
-                    Strategy="cluster",
-                    TagSpecifications=specification,
-                )
-            except ProviderError as error:
-                # The run has made it before, in this process or in another one.
-                if code_of(error) != "InvalidPlacementGroup.Duplicate":
-                    raise
-            self._made.add((market.region, name))
-        return name

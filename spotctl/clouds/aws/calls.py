@@ -67,19 +67,15 @@ class AwsCalls:
         with self._answered(about):
             return self._client(service, region).call(operation, **arguments)
 
-    def rows(self, service: Service, region: str, operation: str, holding: str, **arguments: object) -> list[Row]:
-        """The items under `holding` on all pages of an operation."""
-        with self._answered():
-            pages = self._client(service, region).pages(operation, holding, **arguments)
-            return [row for page in pages for row in page[holding]]
-
     def described(
         self, region: str, operation: str, holding: str, filters: Mapping[str, Sequence[str]], **arguments: object
     ) -> list[Row]:
-        """The items that EC2 lists under `holding` and that pass all filters."""
+        """The items that EC2 lists under `holding`, on all pages, and that pass all filters."""
         asked = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
         size = {"MaxResults": _PAGE_ROWS[operation]} if operation in _PAGE_ROWS else {}
-        return self.rows("ec2", region, operation, holding, Filters=asked, **size, **arguments)
+        with self._answered():
+            pages = self._client("ec2", region).pages(operation, holding, Filters=asked, **size, **arguments)
+            return [row for page in pages for row in page[holding]]
 
     def endpoint(self, region: str) -> str:
         """The host that answers calls to EC2 in a region."""

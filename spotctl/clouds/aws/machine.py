@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from spotctl.agent.lease.lease_files import MachineNotice
-from spotctl.agent.lease.notices import json_object
+from spotctl.agent.lease.notices import NoticePoller, json_object
 from spotctl.agent.lease.self_deletion import METADATA_HOST, ask
 
 _TOKEN_SECONDS = 21_600
 
 
-class AwsNotices:
+class AwsNotices(NoticePoller):
     """IMDSv2: interruption notices two minutes ahead, and rebalance recommendations, which are only hints."""
 
     pause = 5.0
@@ -31,9 +31,6 @@ class AwsNotices:
         if rebalance is not None:
             notices.append(MachineNotice("hint", _iso(rebalance["noticeTime"]), "aws rebalance"))
         return notices
-
-    def payload_ended(self) -> None:
-        """EC2 does not accept acknowledgments."""
 
     def _value(self, path: str) -> dict[str, Any] | None:
         if time.monotonic() > self._token_until:

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from pricing_data.catalog import NVIDIA_OLD, driver_of
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.errors import NotFound
-from spotctl.clouds.provider import MachineRequest
+from spotctl.clouds.provider import MachineRequest, run_tags
 from spotctl.home.errors import BadRequest
-from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG
+from spotctl.home.installation import INSTALLATION_TAG
 
 Row = Mapping[str, Any]
 """An item of EC2's lists, as its SDK reads it."""
@@ -238,14 +238,9 @@ def request_hash(request: MachineRequest) -> str:
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def tags_of_run(request: MachineRequest) -> dict[str, str]:
-    """The tags on resources that all orders of a run share."""
-    return {name: value for name, value in request.tags.items() if name != INTENT_TAG}
-
-
 def group_name(request: MachineRequest) -> str:
     """The name of the run's security group."""
-    return f"spotctl-{hashlib.sha256(json.dumps(tags_of_run(request), sort_keys=True).encode()).hexdigest()[:20]}"
+    return f"spotctl-{hashlib.sha256(json.dumps(run_tags(request.tags), sort_keys=True).encode()).hexdigest()[:20]}"
 
 
 def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:

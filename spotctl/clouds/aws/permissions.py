@@ -6,21 +6,11 @@ allows changing and ending only resources with a tag of the installation, and bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from spotctl.clouds.aws.orders import Row
 from spotctl.home.installation import INSTALLATION_TAG
-
-
-def _always(_: Row) -> bool:
-    return True
-
-
-def _outlives_machines(row: Row) -> bool:
-    """Whether a disk or interface is unattached, or stays when its machine ends."""
-    attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
-    return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
 
 
 class ResourceKind(NamedTuple):
@@ -33,7 +23,11 @@ class ResourceKind(NamedTuple):
     remove: str
     argument: str
     state: tuple[str, tuple[str, ...]] | None = None
-    is_left: Callable[[Row], bool] = _always
+
+    def is_left(self, row: Row) -> bool:
+        """Whether something of this kind stays when machines end: a disk or interface that is unattached, or kept."""
+        attached = row.get("Attachments") or ([row["Attachment"]] if row.get("Attachment") else [])
+        return all(attachment.get("DeleteOnTermination") is False for attachment in attached)
 
 
 MACHINES = ResourceKind(
@@ -63,7 +57,6 @@ OTHERS = (
         "DeleteVolume",
         "VolumeId",
         ("status", ("creating", "available", "in-use", "error")),
-        _outlives_machines,
     ),
     ResourceKind("address", "DescribeAddresses", "Addresses", "AllocationId", "ReleaseAddress", "AllocationId"),
     ResourceKind(
@@ -73,8 +66,6 @@ OTHERS = (
         "NetworkInterfaceId",
         "DeleteNetworkInterface",
         "NetworkInterfaceId",
-        None,
-        _outlives_machines,
     ),
     ResourceKind("key pair", "DescribeKeyPairs", "KeyPairs", "KeyName", "DeleteKeyPair", "KeyName"),
     ResourceKind(

@@ -39,13 +39,13 @@ from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswere
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.prices import HeldDisk, holdings_of
+from spotctl.clouds.remote.prices import holdings_of
 from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
     from spotctl.clouds.remote.agents import RemoteAgents
-    from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
 
 
@@ -67,7 +67,7 @@ class AwsProvider(RentingProvider):
     name = CLOUD
 
     def __init__(
-        self, session: AwsSession, settings: AwsMachineSettings, agents: RemoteAgents, prices: PriceLookup
+        self, session: AwsSession, settings: AwsMachineSettings, agents: RemoteAgents, prices: PriceBook
     ) -> None:
         self._calls = AwsCalls(session)
         super().__init__(agents, prices)
@@ -138,8 +138,8 @@ class AwsProvider(RentingProvider):
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         """See `CloudProvider`. An image of the user's own may need a larger disk than the job names."""
-        disk = HeldDisk(DISK_TYPE, disk_gib or MIN_DISK_GIB, DISK_TYPE)
-        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
+        lists, gib = self._prices.lists(), disk_gib or MIN_DISK_GIB
+        return holdings_of(market, lists, DISK_TYPE, gib, spot=spot, public_ip=self._settings.public_ip)
 
     def close(self) -> None:
         super().close()
@@ -290,7 +290,7 @@ class AwsProvider(RentingProvider):
         return parts
 
 
-def provider(settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceLookup) -> AwsProvider:
+def provider(settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceBook) -> AwsProvider:
     """See `ProviderPart`."""
     chosen = settings.table(CLOUD, AwsMachineSettings)
     return AwsProvider(AwsSession(ACCESS), replace(chosen, regions=regions or chosen.regions), agents, prices)

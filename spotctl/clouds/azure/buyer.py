@@ -46,29 +46,20 @@ if TYPE_CHECKING:
 _CLOUD = "azure"
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """How long a call waits for Azure to finish an accepted allocation or deletion, and how often it checks."""
-
-    patience_seconds: float = 60.0
-    poll_seconds: float = 1.0
-
-
 class AzureBuyer:
-    """Buys for one subscription. It caches only to save calls."""
+    """Buys for one subscription; `inventory` and `groups` are what it buys for. It caches only to save calls."""
 
     def __init__(
         self,
         calls: AzureCalls,
-        inventory: Inventory,
-        groups: RunGroups,
         settings: AzureMachineSettings,
         agents: RemoteAgents,
-        waits: Waits,
+        patience_seconds: float,
+        poll_seconds: float,
     ) -> None:
-        self._calls, self._inventory, self._groups = calls, inventory, groups
-        self._settings, self._agents, self._waits = settings, agents, waits
-
+        self.inventory, self.groups = Inventory(calls), RunGroups(calls, settings.tags)
+        self._calls, self._settings, self._agents = calls, settings, agents
+        self._patience_seconds, self._poll_seconds = patience_seconds, poll_seconds
         self._sizes: dict[str, dict[str, AzureSize]] = {}
         self._networks: set[tuple[str, str]] = set()
 
@@ -83,8 +74,8 @@ class AzureBuyer:
             if request.reservation:
                 request = replace(request, count=available(self._calls, request))
                 order = replace(order, count=request.count)
-            self._groups.ensure(request, group)
-            self._groups.assign_role(group, identity)
+            self.groups.ensure(request, group)
+            self.groups.assign_role(group, identity)
             body = self._deployment(request, order, group, image)
             self._calls.send(Operation.DEPLOY, group, deployment_name(request.token), body)
         else:
@@ -95,7 +86,7 @@ class AzureBuyer:
         """Has Azure validate an order, which buys nothing, and returns its image."""
         group = group_name(request.tags)
         order, image = AzureOrder.of(request, self._identity(request)), self._image(request)
-        self._groups.ensure(request, group)
+        self.groups.ensure(request, group)
         body = self._deployment(request, order, group, image)
         name = deployment_name(request.token)
         answer = self._calls.send(TrialOperation.VALIDATE, group, name, body)
@@ -141,7 +132,7 @@ class AzureBuyer:
     def _refuse_tokens_of_other_runs(self, order: AzureOrder, group: str) -> None:
         """TokenTaken: another group has a deployment of this token, so the token was used for another run."""
         installation = order.tags.get(INSTALLATION_TAG)
-        for other in self._groups.listed({}):
+        for other in self.groups.listed({}):
             name = str(other["name"])
             if name == group or (other.get("tags") or {}).get(INSTALLATION_TAG) != installation:
                 continue
@@ -181,29 +172,29 @@ class AzureBuyer:
                     f"{order.market}: Azure refused all {order.count} machines: {outcome.code} {outcome.message}",
                 )
         own = {str(MachineId(order.market.region, group, name)) for name in order.machine_names}
-        machines = tuple(machine for machine in self._inventory.machines(group) if machine.id in own)
+        machines = tuple(machine for machine in self.inventory.machines(group) if machine.id in own)
         if not machines:
             raise Unanswered(f"{order.market}: Azure has accepted the order, but allocated no machine yet; try again")
         return machines
 
     def _wait_for_outcome(self, order: AzureOrder, group: str) -> OrderOutcome:
         """An order's outcome once the order has ended or all machines are allocated; after the limit, as it is."""
-        give_up = time.monotonic() + self._waits.patience_seconds
+        give_up = time.monotonic() + self._patience_seconds
         name = deployment_name(order.token)
         while True:
             served = self._calls.send(Operation.GET_DEPLOYMENT, group, name).body
-            outcome = self._inventory.outcome(group, served)
+            outcome = self.inventory.outcome(group, served)
             if outcome.ended or time.monotonic() >= give_up:
                 return outcome
-            if all(self._inventory.is_allocated(group, machine) for machine in order.machine_names):
+            if all(self.inventory.is_allocated(group, machine) for machine in order.machine_names):
                 return outcome
-            time.sleep(self._waits.poll_seconds)
+            time.sleep(self._poll_seconds)
 
     def _clear_refused(self, order: AzureOrder, outcome: OrderOutcome, group: str) -> None:
         """Deletes the remains of machines that Azure could not allocate."""
         for name in order.machine_names:
             if name not in outcome.granted and self._calls.find(Operation.GET_MACHINE, group, name):
-                delete_machine(self._calls, self._inventory, MachineId(order.market.region, group, name))
+                delete_machine(self._calls, self.inventory, MachineId(order.market.region, group, name))
 
 
 def _same(served: Body, order: AzureOrder) -> AzureOrder:

@@ -13,9 +13,9 @@ from typing import Final
 from pricing_data.errors import CloudError, RequestRejected, UnknownResource
 from spotctl.clouds.azure.calls import MACHINE_ROLE, AzureCalls, Body, Operation, translated
 from spotctl.clouds.azure.inventory import Inventory
-from spotctl.clouds.azure.orders import GROUP_MARK, GROUP_TAG, AzureOrder, MachineId, checked, group_tags
+from spotctl.clouds.azure.orders import GROUP_MARK, GROUP_TAG, AzureOrder, MachineId, checked
 from spotctl.clouds.errors import NotFound, Throttled
-from spotctl.clouds.provider import MachineRequest, Resource
+from spotctl.clouds.provider import MachineRequest, Resource, run_tags
 from spotctl.home.errors import BadRequest
 
 _DELETING: Final = "Deleting"
@@ -37,12 +37,12 @@ class RunGroups:
         """The resource groups made by spotctl whose machines may have these tags."""
         mark = f"tagName eq '{GROUP_TAG}' and tagValue eq '{GROUP_MARK}'"
         for group in self._calls.pages(Operation.LIST_GROUPS, filter=mark):
-            if _is_ours(group, group_tags(tags)):
+            if _is_ours(group, run_tags(tags)):
                 yield group
 
     def ensure(self, request: MachineRequest, group: str) -> None:
         """Makes the group of a run. BadRequest: a group of this name exists and is not of this run."""
-        wanted = checked({**self._company, **group_tags(request.tags), GROUP_TAG: GROUP_MARK})
+        wanted = checked({**self._company, **run_tags(request.tags), GROUP_TAG: GROUP_MARK})
         existing = self._calls.find(Operation.GET_GROUP, group)
         if existing is None:
             body = {"location": request.market.region, "tags": wanted}
@@ -50,7 +50,7 @@ class RunGroups:
             return
         if existing["properties"]["provisioningState"] == _DELETING:
             raise Throttled(f"resource group {group} is being deleted; try again once it is gone")
-        if not _is_ours(existing, group_tags(request.tags)):
+        if not _is_ours(existing, run_tags(request.tags)):
             raise BadRequest(f"resource group {group} exists and was not made for this run; delete or rename it")
 
     def assign_role(self, group: str, identity: str) -> None:

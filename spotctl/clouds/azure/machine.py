@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from spotctl.agent.lease.lease_files import MachineNotice
-from spotctl.agent.lease.notices import json_object
+from spotctl.agent.lease.notices import NoticePoller, json_object
 from spotctl.agent.lease.self_deletion import METADATA_HOST, ask, fetch_metadata
 
 WARNING_SECONDS = 30.0
@@ -18,7 +18,7 @@ WARNING_SECONDS = 30.0
 _EVICTIONS, _HINTS = ("Preempt", "Terminate"), ("Reboot", "Redeploy")
 
 
-class AzureNotices:
+class AzureNotices(NoticePoller):
     """Scheduled Events. Azure carries out an acknowledged event at once, so events are acknowledged only when nothing
     is left to save."""
 

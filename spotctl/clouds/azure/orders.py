@@ -22,9 +22,9 @@ from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import NANOS_PER_DOLLAR
 from spotctl.clouds.azure.calls import COMPUTE_VERSION, NETWORK_VERSION, NETWORKS, RULES
 from spotctl.clouds.azure.cloud import AzureMachineSettings
-from spotctl.clouds.provider import MachineRequest
+from spotctl.clouds.provider import MachineRequest, run_tags
 from spotctl.home.errors import BadRequest
-from spotctl.home.installation import INTENT_TAG, RUN_TAG
+from spotctl.home.installation import RUN_TAG
 
 Json = dict[str, Any]
 
@@ -65,7 +65,7 @@ def deployment(request: MachineRequest, plan: DeploymentPlan, settings: AzureMac
         # An equal group that exists stays as it is; it goes with the run's resource group.
         placement = models.ProximityPlacementGroup(
             location=request.market.region,
-            tags=checked({**settings.tags, **group_tags(request.tags)}),
+            tags=checked({**settings.tags, **run_tags(request.tags)}),
             properties=models.ProximityPlacementGroupProperties(proximity_placement_group_type="Standard"),
         )
         shared.append(_resource(_PLACEMENT, placement_name(request.market), placement))
@@ -114,7 +114,7 @@ def ssh_rules(ssh_from: Sequence[str]) -> Json:
 
 def _network(request: MachineRequest, plan: DeploymentPlan, settings: AzureMachineSettings) -> list[Json]:
     region = request.market.region
-    name, tags = network_name(region), checked({**settings.tags, **group_tags(request.tags)})
+    name, tags = network_name(region), checked({**settings.tags, **run_tags(request.tags)})
     common = {"apiVersion": NETWORK_VERSION, "name": name, "location": region, "tags": tags}
     own = f"{plan.group_id}/providers/{RULES}/{name}"
     rules = ssh_rules(settings.ssh_from)
@@ -209,7 +209,7 @@ def _connection(
     """The interface and the address that are made, and deleted, with the machine."""
     name, subnet = machine_name(request.token, index), request.network or settings.subnet
     own = f"{network_id(plan.group_id, request.market.region)}/subnets/{_SUBNET}"
-    tags = checked({**settings.tags, **group_tags(request.tags)})
+    tags = checked({**settings.tags, **run_tags(request.tags)})
     public = models.VirtualMachinePublicIPAddressConfiguration(
         name=f"{name}-address",
         sku=models.PublicIPAddressSku(name="Standard", tier="Regional"),
@@ -324,14 +324,9 @@ def index_of(tags: Mapping[str, str]) -> int:
     return int(tags[_INDEX])
 
 
-def group_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags that mark a resource group and everything in it: the tags of its machines, except the intent."""
-    return {name: value for name, value in tags.items() if name != INTENT_TAG}
-
-
 def group_name(tags: Mapping[str, str]) -> str:
     """The resource group for machines with these tags, named after their run."""
-    shared = group_tags(tags)
+    shared = run_tags(tags)
     run = re.sub(r"[^A-Za-z0-9_-]", "-", shared.get(RUN_TAG, ""))[:48]
     return f"{_GROUP_STEM}{run}{'-' if run else ''}{_digest(sorted(shared.items()))[:10]}"
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
 from pricing_data.market import Market
-from spotctl.clouds.azure.buyer import AzureBuyer, Waits, families_of
+from spotctl.clouds.azure.buyer import AzureBuyer, families_of
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
-from spotctl.clouds.azure.groups import Removal, RunGroups, delete_machine, group_resource, resource_in
-from spotctl.clouds.azure.inventory import Inventory
+from spotctl.clouds.azure.groups import Removal, delete_machine, group_resource, resource_in
 from spotctl.clouds.azure.orders import (
     USUAL_DISK_GIB,
     MachineId,
@@ -30,16 +29,15 @@ from spotctl.clouds.errors import NotFound, ProviderError, Throttled, Unanswered
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.prices import HeldDisk, holdings_of
+from spotctl.clouds.remote.prices import holdings_of
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
     from spotctl.clouds.remote.agents import RemoteAgents
-    from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
 
 
-_USUAL_WAITS: Final = Waits()
 SPOT_QUOTA: Final = "lowPriorityCores"
 """The quota of vCPUs that spot machines of all sizes share in a region."""
 ON_DEMAND_QUOTA: Final = "cores"
@@ -49,7 +47,10 @@ _SSH_PORT: Final = 22
 
 
 class AzureProvider(RentingProvider):
-    """Machines in one subscription; it signs in when it is first used. `agents` prepare the machines."""
+    """Machines in one subscription; it signs in when it is first used. `agents` prepare the machines.
+
+    A call waits this long for Azure to finish an accepted allocation or deletion, and looks this often.
+    """
 
     name = "azure"
 
@@ -58,10 +59,11 @@ class AzureProvider(RentingProvider):
         sign_in: Callable[[], AzureSession],
         settings: AzureMachineSettings,
         agents: RemoteAgents,
-        prices: PriceLookup,
-        waits: Waits = _USUAL_WAITS,
+        prices: PriceBook,
+        patience_seconds: float = 60.0,
+        poll_seconds: float = 1.0,
     ) -> None:
-        self._waits = waits
+        self._patience_seconds, self._poll_seconds = patience_seconds, poll_seconds
         super().__init__(agents, prices)
         self._sign_in, self._settings = sign_in, settings
         self._known: dict[MachineId, RemoteMachine] = {}
@@ -71,16 +73,8 @@ class AzureProvider(RentingProvider):
         return AzureCalls(self._sign_in())
 
     @cached_property
-    def _inventory(self) -> Inventory:
-        return Inventory(self._calls)
-
-    @cached_property
-    def _groups(self) -> RunGroups:
-        return RunGroups(self._calls, self._settings.tags)
-
-    @cached_property
     def _buyer(self) -> AzureBuyer:
-        return AzureBuyer(self._calls, self._inventory, self._groups, self._settings, self._agents, self._waits)
+        return AzureBuyer(self._calls, self._settings, self._agents, self._patience_seconds, self._poll_seconds)
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         """See `CloudProvider`. On-demand machines also count against the quotas of their families."""
@@ -128,9 +122,8 @@ class AzureProvider(RentingProvider):
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         with translated():
-            machines = [
-                machine for group in self._groups.listed(tags) for machine in self._inventory.machines(group["name"])
-            ]
+            groups, inventory = self._buyer.groups.listed(tags), self._buyer.inventory
+            machines = [machine for group in groups for machine in inventory.machines(group["name"])]
         self._agents.forget([machine.id for machine in machines if machine.state is MachineState.GONE])
         return tuple(machine for machine in machines if tags.items() <= machine.tags.items())
 
@@ -138,7 +131,7 @@ class AzureProvider(RentingProvider):
         """See `CloudProvider`; a group that is being deleted is listed until it is gone."""
         resources: list[Resource] = []
         with translated():
-            for group in self._groups.listed(tags):
+            for group in self._buyer.groups.listed(tags):
                 shared = dict(group.get("tags") or {})
                 items = self._calls.listed(Operation.LIST_RESOURCES, group["name"])
                 resources += [*(resource_in(group["name"], item, shared) for item in items), group_resource(group)]
@@ -147,7 +140,7 @@ class AzureProvider(RentingProvider):
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         changed: list[str] = []
         with translated():
-            for group in self._groups.listed(tags):
+            for group in self._buyer.groups.listed(tags):
                 items = self._calls.listed(Operation.LIST_RESOURCES, group["name"])
                 for item in (item for item in items if item["type"].lower() == RULES.lower()):
                     rules = self._calls.send(Operation.GET_RULES, item["id"]).body
@@ -161,7 +154,7 @@ class AzureProvider(RentingProvider):
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Tries all machines, even if one fails; then raises the first failure."""
         each(
-            partial(delete_machine, self._calls, self._inventory, machine)
+            partial(delete_machine, self._calls, self._buyer.inventory, machine)
             for machine in map(MachineId.parse, ids)
             if machine is not None
         )
@@ -173,7 +166,7 @@ class AzureProvider(RentingProvider):
         ProviderError: something else still exists then.
         """
         machines = [resource.id for resource in resources if MachineId.parse(resource.id)]
-        removal, give_up = Removal(self._calls, resources), time.monotonic() + self._waits.patience_seconds
+        removal, give_up = Removal(self._calls, resources), time.monotonic() + self._patience_seconds
         while True:
             try:
                 with translated():
@@ -187,23 +180,24 @@ class AzureProvider(RentingProvider):
                     return
                 if time.monotonic() >= give_up:
                     raise ProviderError(f"Azure is still deleting {', '.join(left)}; check again in a few minutes")
-            time.sleep(self._waits.poll_seconds)
+            time.sleep(self._poll_seconds)
 
     # -- talking to machines ------------------------------------------------------------------------------------------
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        disk = HeldDisk(self._settings.disk_type, disk_gib or USUAL_DISK_GIB, AzureMachineSettings().disk_type)
-        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
+        settings, usual = self._settings, AzureMachineSettings().disk_type
+        disk, gib, public_ip = settings.disk_type, disk_gib or USUAL_DISK_GIB, settings.public_ip
+        return holdings_of(market, self._prices.lists(), disk, gib, spot=spot, public_ip=public_ip, usual=usual)
 
     def remote(self, machine: str) -> RemoteMachine:
         id_ = MachineId.parse(machine)
-        if id_ is None or self._inventory.known_gone(id_):
+        if id_ is None or self._buyer.inventory.known_gone(id_):
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
         if id_ in self._known:
             return self._known[id_]
         with translated():
             vm = self._calls.find(Operation.GET_MACHINE, id_.group, id_.name)
-            address = None if vm is None else self._inventory.address(vm)
+            address = None if vm is None else self._buyer.inventory.address(vm)
         if vm is None:
             raise NotFound(f"{id_}: gone (evicted or returned)", (str(id_),))
         public = self._settings.public_ip and not self._settings.private_ssh
@@ -237,7 +231,7 @@ def provider(
     settings: Settings,
     regions: tuple[str, ...],  # noqa: ARG001 - machines are listed in all regions at once
     agents: RemoteAgents,
-    prices: PriceLookup,
+    prices: PriceBook,
 ) -> AzureProvider:
     """See `ProviderPart`."""
     # A run repeats its calls itself; it must not wait here for as long as a throttled call asks for.

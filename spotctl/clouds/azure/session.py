@@ -198,22 +198,19 @@ class AzureSession:
             yield items
 
     def _method(self, method: str, owner: str = "") -> Callable[..., Any]:
+        """A method of an SDK's client, whose connections are kept for the thread's next calls."""
         client, group, name = method.split(".")
-        called: Callable[..., Any] = getattr(getattr(self.client(client, owner), group), name)
-        return called
-
-    def client(self, name: str, owner: str = "") -> Any:  # noqa: ANN401  # the SDKs have no common base
-        """An SDK's client, whose connections are kept for the thread's next calls."""
         known: dict[tuple[str, str], Any] = self._of_thread.__dict__.setdefault("clients", {})
-        if (name, owner) not in known:
-            module, _, client = _CLIENTS[name].partition(":")
-            known[name, owner] = getattr(import_module(module), client)(
+        if (client, owner) not in known:
+            module, _, kind = _CLIENTS[client].partition(":")
+            known[client, owner] = getattr(import_module(module), kind)(
                 self._credential,
                 owner or self.subscription,
                 base_url=self._settings.endpoint,
                 **self._client_options(),
             )
-        return known[name, owner]
+        called: Callable[..., Any] = getattr(getattr(known[client, owner], group), name)
+        return called
 
     @contextmanager
     def _answered(self, call: ApiCall) -> Iterator[None]:

@@ -49,22 +49,17 @@ class GcpCalls:
     """Answers are the SDK's messages. A missing resource raises NotFound, or is None where the method says so."""
 
     def __init__(self, session: GcpSession) -> None:
-        self._session = session
-
-    @property
-    def host(self) -> str:
-        """The host that answers."""
-        return self._session.compute_host
+        self.session = session
 
     @cached_property
     def project(self) -> str:
         with in_contract(of_call):
-            return self._session.project
+            return self.session.project
 
     def call(self, method: Method, what: str, **request: object) -> Any:  # noqa: ANN401  # the SDK's messages
         message = {"project": self.project, **request}
         with in_contract(of_call):
-            return self._session.answer(_described(method, what), method.service, method.name, message)
+            return self.session.answer(_described(method, what), method.service, method.name, message)
 
     def unless_missing(self, method: Method, what: str, **request: object) -> Any | None:  # noqa: ANN401  # the SDK's messages
         """The answer of the method; None if the resource does not exist."""
@@ -76,20 +71,20 @@ class GcpCalls:
     def listed(self, method: Method, what: str, chosen: str) -> list[Any]:
         """All items that match a filter: all pages, or an error."""
         with in_contract(of_call):
-            pages = self._session.pages(_described(method, what), method.service, self._chosen(chosen))
+            pages = self.session.pages(_described(method, what), method.service, self._chosen(chosen))
             return [item for page in pages for item in page]
 
-    def listed_everywhere(self, method: Method, what: str, chosen: str) -> list[Any]:
-        """All items that match a filter, in all zones and regions. PartlyListed: some of these did not answer."""
+    def listed_everywhere(self, method: Method, what: str, chosen: str) -> tuple[list[Any], PartlyListed | None]:
+        """All items that match a filter, in all zones and regions, and the error of those that did not answer."""
         items: list[Any] = []
         with in_contract(of_call):
             try:
-                for item in self._session.scoped(_described(method, what), method.service, self._chosen(chosen)):
+                for item in self.session.scoped(_described(method, what), method.service, self._chosen(chosen)):
                     items.append(item)  # noqa: PERF402 - items listed before an error are kept
             except UnreachedScopes as error:
                 parts = [orders.machine_id(scope, "") for scope in error.scopes]
-                raise PartlyListed(Unanswered(str(error)), items, parts) from error
-        return items
+                return items, PartlyListed(Unanswered(str(error)), items, parts)
+        return items, None
 
     def _chosen(self, chosen: str) -> dict[str, object]:
         return {"project": self.project, "filter": chosen}

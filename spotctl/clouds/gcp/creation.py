@@ -26,7 +26,6 @@ from spotctl.clouds.errors import (
     QuotaReached,
     TokenTaken,
     Unanswered,
-    as_far_as_listed,
 )
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import INSERT_POLICY, GcpCalls, NameTaken
@@ -34,9 +33,8 @@ from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.gcp.inventory import OperationFailure, Past, failure_of, gone_machine, last_part, machine_of, pasts
 from spotctl.clouds.gcp.machine_types import split_type
 from spotctl.clouds.gcp.orders import REQUEST_LABEL, GcpHardware, described, description_of
-from spotctl.clouds.provider import Machine, MachineRequest, Resource, fingerprint
+from spotctl.clouds.provider import Machine, MachineRequest, Resource, fingerprint, run_tags
 from spotctl.home.errors import BadRequest, SpotctlError
-from spotctl.home.installation import INTENT_TAG
 
 _IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")
 _REFUSED = (NoCapacity, QuotaReached, NotFound, NotPermitted, BadRequest)
@@ -106,9 +104,7 @@ class Creation:
     def _find_attempts(self) -> dict[tuple[str, str], Past]:
         """The creations of earlier attempts with this token, by zone and name."""
         chosen = f'targetLink eq ".*/instances/{self._order.any_print}"'
-        operations, failure = as_far_as_listed(
-            lambda: self._calls.listed_everywhere(calls.LIST_OPERATIONS, "list of operations", chosen)
-        )
+        operations, failure = self._calls.listed_everywhere(calls.LIST_OPERATIONS, "list of operations", chosen)
         region = f"{orders.CLOUD}:{self._request.market.region}"
         if failure is not None and any(part.startswith(region) for part in failure.parts):
             # An attempt in a zone that does not answer may have succeeded.
@@ -220,8 +216,8 @@ class Creation:
                 f"{self._request.market}: no address may reach the machines over ssh: set ssh_from in [gcp] to your"
                 " address range, or network_tags if the network has rules that admit you"
             )
-        tags = {key: value for key, value in self._request.tags.items() if key != INTENT_TAG}
-        rules = orders.firewalls(self._order.scope, self._network(zone), self._settings.ssh_from, tags)
+        tags, network = run_tags(self._request.tags), self._network(zone)
+        rules = orders.firewalls(self._order.scope, network, self._settings.ssh_from, tags)
         chosen = f'name eq "{orders.network_tag(self._order.scope)}-.*"'
         listed = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
         existing = {firewall.name for firewall in listed}
@@ -269,7 +265,7 @@ def ensure_policy(calls: GcpCalls, request: MachineRequest, scope: str, zone: st
     """Makes the policy of a run in a zone, unless the run has made it before."""
     name, region = orders.placement_policy(scope, zone), orders.region_of(zone)
     # Policies have no labels.
-    tags = description_of({key: value for key, value in request.tags.items() if key != INTENT_TAG})
+    tags = description_of(run_tags(request.tags))
     body = {"name": name, "description": tags, "group_placement_policy": {"collocation": "COLLOCATED"}}
     what = f"{orders.POLICY_KIND} {name}"
     # An id that Google knows would be answered with the policy that was removed since; the name is never taken twice.

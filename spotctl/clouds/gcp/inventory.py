@@ -12,7 +12,7 @@ from typing import Any
 
 from pricing_data.units import MINUTE, parse_time
 from spotctl.clouds.gcp.orders import BID_LABEL, CLOUD, described, end_ids, machine_id, parsed, tags_of
-from spotctl.clouds.provider import EndReason, Machine, MachineEnd, MachineState, Resource
+from spotctl.clouds.provider import EndReason, Machine, MachineEnd, MachineState, Resource, run_tags
 from spotctl.home.installation import INTENT_TAG
 
 _STATES = {
@@ -67,7 +67,7 @@ def gone_machine(past: Past, end: MachineEnd, tags: Mapping[str, str]) -> Machin
     known = parsed(past.name)
     assert known is not None, past.name
     order, _ = known
-    own = {key: value for key, value in tags.items() if key != INTENT_TAG}
+    own = run_tags(tags)
     if order.intent:
         own[INTENT_TAG] = order.intent
     return Machine(

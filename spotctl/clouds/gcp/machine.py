@@ -6,6 +6,7 @@ import os
 import time
 
 from spotctl.agent.lease.lease_files import MachineNotice
+from spotctl.agent.lease.notices import NoticePoller
 from spotctl.agent.lease.self_deletion import METADATA_HOST, ask
 
 WARNING_SECONDS = 30.0
@@ -14,7 +15,7 @@ WARNING_SECONDS = 30.0
 _WAIT_SECONDS = 60
 
 
-class GoogleNotices:
+class GoogleNotices(NoticePoller):
     """A preemption changes `instance/preempted`, about 30 seconds ahead; the service delays its answer until then."""
 
     pause = 0.0
@@ -41,9 +42,6 @@ class GoogleNotices:
             self._until = round((time.time() + WARNING_SECONDS) * 1e6)
         self.pause = _WAIT_SECONDS
         return [MachineNotice("evict", self._until, "gcp")]
-
-    def payload_ended(self) -> None:
-        """Compute Engine does not accept acknowledgments."""
 
 
 def notices(_: dict[str, str]) -> GoogleNotices:

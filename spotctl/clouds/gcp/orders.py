@@ -24,7 +24,6 @@ from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.gcp.machine_types import gpu_name, split_type
 from spotctl.clouds.provider import EndReason, MachineRequest, fingerprint
-from spotctl.clouds.remote.prices import HeldDisk
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 
@@ -90,21 +89,17 @@ def instance(
         policy = placement_policy(_scope(name), zone)
         body["resource_policies"] = [f"regions/{region_of(zone)}/resourcePolicies/{policy}"]
     if request.reservation:
-        body["reservation_affinity"] = _only_from(request.reservation)
+        # Taken from the reservation, or not created.
+        body["reservation_affinity"] = {
+            "consume_reservation_type": "SPECIFIC_RESERVATION",
+            "key": "compute.googleapis.com/reservation-name",
+            "values": [request.reservation],
+        }
     if hardware.attached is not None:
         gpu, count = hardware.attached
         kind = f"zones/{zone}/acceleratorTypes/{gpu}"
         body["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": count}]
     return body
-
-
-def _only_from(reservation: str) -> dict[str, object]:
-    """The affinity of a machine that is taken from a reservation, or not created."""
-    return {
-        "consume_reservation_type": "SPECIFIC_RESERVATION",
-        "key": "compute.googleapis.com/reservation-name",
-        "values": [reservation],
-    }
 
 
 def _scope(name: str) -> str:
@@ -154,11 +149,10 @@ def _disk(
     return disk
 
 
-def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) -> HeldDisk:
-    """The disk of a machine of a market, counted with the size that an image with drivers needs."""
+def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) -> tuple[str, int]:
+    """The kind of a machine's disk, and its size, counted as that which an image with drivers needs."""
     name, _ = split_type(market.instance_type)
-    gib = max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
-    return HeldDisk(_disk_type(name), gib, _disk_type(name))
+    return _disk_type(name), max(wanted or settings.disk_gib, _SMALLEST_WITH_DRIVERS_GIB)
 
 
 def _disk_type(machine_type: str) -> str:

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import LINUX, Market
-from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, as_far_as_listed, each
+from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, each
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
@@ -43,7 +43,7 @@ from spotctl.clouds.remote.prices import holdings_of
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
-    from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
 
 
@@ -56,7 +56,7 @@ class GcpProvider(RentingProvider):
     name = orders.CLOUD
 
     def __init__(
-        self, session: GcpSession, settings: GcpMachineSettings, agents: RemoteAgents, prices: PriceLookup
+        self, session: GcpSession, settings: GcpMachineSettings, agents: RemoteAgents, prices: PriceBook
     ) -> None:
         self._calls = GcpCalls(session)
         super().__init__(agents, prices)
@@ -74,7 +74,8 @@ class GcpProvider(RentingProvider):
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         if request.market.cloud != orders.CLOUD or request.market.os != LINUX:
             raise NotFound(f"{request.market}: not a market of Linux machines on Google Cloud")
-        creation = Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now)
+        start_up = partial(self._agents.start_up, request, orders.CLOUD)
+        creation = Creation(self._calls, self._settings, request, start_up, self.now)
         machines, instances = creation.carry_out()
         for instance in instances:
             self._see(instance)
@@ -85,9 +86,10 @@ class GcpProvider(RentingProvider):
 
         Machines in a zone that does not answer are left out: their operations do not say whether they have ended.
         """
-        living, failure = self._listed(calls.LIST_INSTANCES, "list of machines", selection(tags))
-        target = f".*/instances/{orders.names_of_machines(tags)}"
-        operations, unknown = self._listed(calls.LIST_OPERATIONS, "list of operations", f'targetLink eq "{target}"')
+        listed_everywhere = self._calls.listed_everywhere
+        living, failure = listed_everywhere(calls.LIST_INSTANCES, "list of machines", selection(tags))
+        of_machines = f'targetLink eq ".*/instances/{orders.names_of_machines(tags)}"'
+        operations, unknown = listed_everywhere(calls.LIST_OPERATIONS, "list of operations", of_machines)
         by_place, failure = pasts(operations), failure or unknown
         listed = {(last_part(instance.zone), instance.name): self._machine(instance, by_place) for instance in living}
         parts = () if failure is None else failure.parts
@@ -103,10 +105,6 @@ class GcpProvider(RentingProvider):
             raise PartlyListed(failure, machines, parts)
         return tuple(machines)
 
-    def _listed(self, method: calls.Method, what: str, chosen: str) -> tuple[tuple[Any, ...], PartlyListed | None]:
-        """The items in all zones and regions, and the error of those that did not answer; None if all did."""
-        return as_far_as_listed(lambda: self._calls.listed_everywhere(method, what, chosen))
-
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Tries all, even if one fails; then raises the first failure."""
         places = {machine: place for machine in ids if (place := orders.place_of(machine)) is not None}
@@ -114,11 +112,12 @@ class GcpProvider(RentingProvider):
 
     @property
     def endpoint(self) -> str:
-        return self._calls.host
+        return self._calls.session.compute_host
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are looked up."""
-        return Creation(self._calls, self._settings, request, partial(self._start_up, request), self.now).check()
+        start_up = partial(self._agents.start_up, request, orders.CLOUD)
+        return Creation(self._calls, self._settings, request, start_up, self.now).check()
 
     def simulate_eviction(self, machine: str) -> None:
         place = orders.place_of(machine)
@@ -153,11 +152,12 @@ class GcpProvider(RentingProvider):
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         chosen, mandatory = selection(tags), self._settings.labels
-        machines, no_machines = self._listed(calls.LIST_INSTANCES, "list of machines", chosen)
-        disks, no_disks = self._listed(calls.LIST_DISKS, "list of disks", chosen)
-        addresses, no_addresses = self._listed(calls.LIST_ADDRESSES, "list of addresses", chosen)
+        listed_everywhere = self._calls.listed_everywhere
+        machines, no_machines = listed_everywhere(calls.LIST_INSTANCES, "list of machines", chosen)
+        disks, no_disks = listed_everywhere(calls.LIST_DISKS, "list of disks", chosen)
+        addresses, no_addresses = listed_everywhere(calls.LIST_ADDRESSES, "list of addresses", chosen)
         own = f'name eq "{orders.PREFIX}.*"'
-        policies, no_policies = self._listed(calls.LIST_POLICIES, "list of placement policies", own)
+        policies, no_policies = listed_everywhere(calls.LIST_POLICIES, "list of placement policies", own)
         resources = (
             *(resource_of("machine", machine, mandatory, machine.status.lower()) for machine in machines),
             # A disk in use goes with its machine.
@@ -195,11 +195,8 @@ class GcpProvider(RentingProvider):
                 )
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        disk = orders.held_disk(market, disk_gib, self._settings)
-        return holdings_of(market, disk, self._prices.lists(), spot=spot, public_ip=self._settings.public_ip)
-
-    def _start_up(self, request: MachineRequest) -> str:
-        return self._agents.start_up(request, orders.CLOUD)
+        disk, gib = orders.held_disk(market, disk_gib, self._settings)
+        return holdings_of(market, self._prices.lists(), disk, gib, spot=spot, public_ip=self._settings.public_ip)
 
     def _machine(self, instance: Any, by_place: Mapping[tuple[str, str], Past]) -> Machine | None:  # noqa: ANN401  # the SDK's messages
         self._see(instance)
@@ -291,7 +288,7 @@ def provider(
     settings: Settings,
     regions: tuple[str, ...],  # noqa: ARG001 - machines are listed in all regions at once
     agents: RemoteAgents,
-    prices: PriceLookup,
+    prices: PriceBook,
 ) -> GcpProvider:
     """See `ProviderPart`."""
     access = GcpSettings(project=settings.text("gcp_project"), compute_endpoint=settings.text("gcp_compute_endpoint"))

@@ -23,12 +23,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pricing_data.market import Market
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.files import exclusive, replace_json, sync_folder
-from spotctl.clouds.link import link_secret
 from spotctl.clouds.local.machine_file import MachineFile, PlannedEnd, ReplayedEnd, end_of
 from spotctl.clouds.provider import MachineRequest
 
@@ -71,20 +70,9 @@ class MachineFolder:
         """Whether the machine's agent has ever come up."""
         return (self.folder / "state.json").exists()
 
-    @property
-    def port(self) -> int | None:
-        """The port of the machine's agent, once the agent has come up."""
-        return _number(read_json(self.folder / "state.json"), "port")
-
-    @property
-    def agent(self) -> int | None:
-        """The process id of the machine's agent, once the agent has come up."""
-        return _number(read_json(self.folder / "state.json"), "agent")
-
-    @property
-    def hypervisor(self) -> int | None:
-        """The process id of the machine's hypervisor, once the agent has come up."""
-        return _number(read_json(self.folder / "state.json"), "pid")
+    def number(self, name: Literal["port", "agent", "pid"]) -> int | None:
+        """The port or the process id of the machine's agent, or its hypervisor's process id, once the agent is up."""
+        return _number(read_json(self.folder / "state.json"), name)
 
     @property
     def terminated_at(self) -> int | None:
@@ -100,10 +88,6 @@ class MachineFolder:
     def end_by(self, now: int) -> ReplayedEnd | None:
         """The end that has come by now, even if the hypervisor has not carried it out or recorded it yet."""
         return self.ended or end_of(self.plan, self._lease_until, self.terminated_at, now)
-
-    def secret(self, key: bytes) -> bytes:
-        """The secret of the link to the machine's agent."""
-        return link_secret(key, self.id)
 
     def terminate(self, at: int) -> None:
         """Tells the hypervisor to end the machine."""

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from spotctl.agent.container.processes import MARK, environment_of, kill, kill_marked, marked
+from spotctl.clouds.link import link_secret
 from spotctl.clouds.local.folders import MachineFolder
 from spotctl.clouds.local.machine_file import FAILED, RETURN_SIGNAL, ReplayedEnd
 from spotctl.clouds.provider import Resource
@@ -31,7 +32,7 @@ _OBSERVER_SECONDS = 0.5
 
 
 def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, str], key: bytes) -> None:
-    """Starts machines that never ran, and waits until all are up or have failed. `key`: see `MachineFolder.secret`."""
+    """Starts machines that never ran, and waits until all are up or have failed. `key`: see `link_key`."""
     with ExitStack() as locks:
         waiting = [
             (lock, machine)
@@ -57,7 +58,7 @@ def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, 
                 env={**os.environ, **secrets, MARK: str(allocation.folder), TAGS_VARIABLE: tags},
                 pass_fds=[lock for lock, _ in waiting],
                 start_new_session=True,
-                input="\n".join(machine.secret(key).hex() for _, machine in waiting).encode(),
+                input="\n".join(link_secret(key, machine.id).hex() for _, machine in waiting).encode(),
                 stdout=log,
                 stderr=log,
                 check=False,
@@ -86,7 +87,7 @@ def signal_return(machine: MachineFolder) -> bool:
     """Tells a machine's hypervisor by a signal to end the machine; False if the hypervisor cannot be reached."""
     if not is_alive(machine.folder):
         return True
-    pid = machine.hypervisor
+    pid = machine.number("pid")
     if pid is not None:
         kill(pid, RETURN_SIGNAL)
     return pid is not None

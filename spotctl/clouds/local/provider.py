@@ -19,12 +19,12 @@ from pricing_data.units import SECOND
 from spotctl.agent.container.processes import kill, surroundings_of
 from spotctl.agent.link.output import read_from, times_file
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
-from spotctl.clouds.link import AgentLink, Invocation, link_key
+from spotctl.clouds.link import AgentLink, Invocation, link_key, link_secret
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, MachineFolder
 from spotctl.clouds.local.machine_file import HOST
 from spotctl.clouds.local.processes import clean_up, fail, is_alive, signal_return, start, stray_processes
-from spotctl.clouds.local.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed, Warnings
 from spotctl.clouds.provider import (
     CloudProvider,
     EndReason,
@@ -167,13 +167,13 @@ class LocalProvider(CloudProvider):
         folder = self._folders.by_id([machine])[machine]
         if folder is None or folder.end_by(self.now()) is not None:
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
-        if (port := folder.port) is None:
+        if (port := folder.number("port")) is None:
             raise Unanswered(f"{machine}: its agent has not started yet; try again")
 
         def gone() -> bool:
             return folder.end_by(self.now()) is not None
 
-        link = AgentLink(lambda: (HOST, port), machine, folder.secret(self._key), self._clock, gone)
+        link = AgentLink(lambda: (HOST, port), machine, link_secret(self._key, machine), self._clock, gone)
         self._links[machine] = link
         return self._links[machine]
 
@@ -208,7 +208,7 @@ class LocalProvider(CloudProvider):
         folder = self._folders.by_id([machine])[machine]
         if folder is None or folder.end_by(self.now()) is not None:
             raise NotFound(f"{machine}: gone (evicted or returned)", (machine,))
-        agent = folder.agent
+        agent = folder.number("agent")
         if agent is None:
             raise Unanswered(f"{machine}: its agent has not started yet; try again")
         payload = folder.allocation.request.payload
@@ -246,7 +246,7 @@ class LocalProvider(CloudProvider):
             )
         now = self._clock.now()
         held = [
-            HeldSpot(machine.plan.started, machine.plan.taken_at)
+            machine.plan.taken_at
             for machine in alive
             if machine.allocation.request.market == request.market and machine.allocation.request.bid is not None
         ]

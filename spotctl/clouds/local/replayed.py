@@ -49,14 +49,6 @@ class Warnings:
         return max(started, taken_at - self.ahead)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSpot:
-    """A running spot machine: when it was granted, and when the market takes it."""
-
-    started: int
-    taken_at: int | None
-
-
 @dataclass(frozen=True)
 class Replayed:
     """Price histories, with capacities and lifetimes where they are known."""
@@ -97,8 +89,9 @@ class Replayed:
         """The end of a market's history. No machine runs beyond it, because its price would be unknown."""
         return self._history(market).last
 
-    def grant(self, request: MachineRequest, held: Sequence[HeldSpot], now: int) -> tuple[int | None, ...]:
-        """When each granted machine will be taken. `held` are the market's spot machines, oldest first.
+    def grant(self, request: MachineRequest, held: Sequence[int | None], now: int) -> tuple[int | None, ...]:
+        """When each granted machine will be taken (None: never). `held` says the same of the market's spot machines,
+        oldest first.
 
         When capacity falls, the newest machines are taken first. Earlier machines count as held until the market takes
         them, even if their launcher will terminate them before.
@@ -127,12 +120,11 @@ class Replayed:
                 self._replay.evicted_at(request.market, request.bid, now),
                 self._short_at(request.market, before, now),
             )
-            taken_at = min((at for at in moments if at is not None), default=None)
-            before.append(HeldSpot(now, taken_at))
-        return tuple(machine.taken_at for machine in before[len(held) :])
+            before.append(min((at for at in moments if at is not None), default=None))
+        return tuple(before[len(held) :])
 
     def planned_ends(
-        self, request: MachineRequest, held: Sequence[HeldSpot], now: int, allocation: int, warnings: Warnings
+        self, request: MachineRequest, held: Sequence[int | None], now: int, allocation: int, warnings: Warnings
     ) -> tuple[PlannedEnd, ...]:
         """When each granted machine will be warned and taken."""
         return tuple(
@@ -140,9 +132,9 @@ class Replayed:
             for taken_at in self.grant(request, held, now)
         )
 
-    def _short_at(self, market: Market, before: Sequence[HeldSpot], now: int) -> int | None:
+    def _short_at(self, market: Market, before: Sequence[int | None], now: int) -> int | None:
         """When a market has too few machines for one more than those before, which are taken at their own times."""
-        taken = [machine.taken_at for machine in before if machine.taken_at is not None]
+        taken = [taken_at for taken_at in before if taken_at is not None]
         leaves = sorted(taken_at for taken_at in taken if taken_at > now)
         running = len(before) - (len(taken) - len(leaves)) + 1
         at = now

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotctl.clouds.errors import NotFound, Unanswered
+from spotctl.clouds.errors import NotFound
 from spotctl.clouds.link import (
     AgentLink,
     Invocation,
@@ -34,7 +34,7 @@ from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages
 from spotctl.clouds.remote.connections import MachineConnection
 from spotctl.clouds.remote.job_folder import check_folder, job_archive
 from spotctl.clouds.remote.machine import RemoteMachine
-from spotctl.clouds.remote.machine_setup import Archives, Bringing, start_of
+from spotctl.clouds.remote.machine_setup import Archives, Bringing
 from spotctl.clouds.remote.peer_copy import Spreading
 from spotctl.clouds.remote.platforms import MachinePlatform
 from spotctl.clouds.remote.ssh import client_environment, invocation, lost, ssh_client
@@ -44,23 +44,10 @@ from spotctl.home.wall_clock import WallClock
 if TYPE_CHECKING:
     from pricing_data.market import Market
     from pricing_data.series import PriceSeries
-    from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.clouds.remote.prices import PriceBook
 
 MAX_AT_ONCE = 16
 """How many machines are connected to at the same time; the others wait."""
-
-
-class RemoteLink(AgentLink):
-    """The link to the agent of a machine whose lease is renewed over ssh while the agent is being brought there."""
-
-    extend_lease: Callable[[float], bool]
-
-    def renew(self, lease_until: int) -> None:
-        try:
-            super().renew(lease_until)
-        except Unanswered:
-            if not self.extend_lease(self._until(lease_until, self._clock.now())):
-                raise
 
 
 class RemoteAgents:
@@ -105,10 +92,7 @@ class RemoteAgents:
 
         def bring(bringing: Bringing) -> None:
             secret = link_secret(link_key(self._folder), machine.id)
-            bringing.bring(
-                lambda: self._archives(supplies),
-                partial(start_of, machine.id, machine.index, secret, supplies.secrets),
-            )
+            bringing.bring(partial(self._archives, supplies), machine.index, secret, supplies.secrets)
 
         self._connection(machine).prepare(supplies, bring)
 
@@ -121,9 +105,9 @@ class RemoteAgents:
             connection = self._connection(machine)
             if machine.id not in self._links:
                 secret = link_secret(link_key(self._folder), machine.id)
-                link = RemoteLink(connection.address, machine.id, secret, self._clock, connection.gone)
-                link.extend_lease = connection.extend_lease
-                self._links[machine.id] = link
+                self._links[machine.id] = AgentLink(
+                    connection.address, machine.id, secret, self._clock, connection.gone, connection.extend_lease
+                )
             return self._links[machine.id]
 
     def invocation(self, machine: RemoteMachine, command: Sequence[str]) -> Invocation:
@@ -159,9 +143,8 @@ class RemoteAgents:
             if self._home is None:
                 self._home = home.RemoteHome(self._folder)
             if machine.id not in self._connections:
-                files = self._home.files
                 self._connections[machine.id] = MachineConnection(
-                    machine, next(self._numbers), files, self._turn, self._spreading
+                    machine, next(self._numbers), self._home, self._turn, self._spreading
                 )
             connection = self._connections[machine.id]
             connection.machine = machine
@@ -201,7 +184,7 @@ class RentingProvider(WallClock, CloudProvider):
     says how to reach a machine.
     """
 
-    def __init__(self, agents: RemoteAgents, prices: PriceLookup) -> None:
+    def __init__(self, agents: RemoteAgents, prices: PriceBook) -> None:
         self._agents, self._prices = agents, prices
 
     @abstractmethod

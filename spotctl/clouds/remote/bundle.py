@@ -118,7 +118,7 @@ def _wheel(folder: Path, sources: Mapping[str, bytes]) -> Archive:
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
         record.append(f"{name},sha256={digest},{len(content)}")
     files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""]).encode()
-    return _store(folder, _zip(files))
+    return _store(folder, files)
 
 
 def packages_for(folder: Path, names: Sequence[str], machine: MachinePlatform) -> Packages:
@@ -177,7 +177,7 @@ def _kept(folder: Path, content: str, files: Callable[[], Mapping[str, bytes]]) 
         os.stat(packed)  # noqa: PTH116 - raises FileNotFoundError, which `Path.exists` does not
         return Archive(digest, packed)
     except FileNotFoundError:
-        archive = _store(folder, _zip(files()))
+        archive = _store(folder, files())
         with atomic_write(known) as new:
             new.write_text(archive.digest)
         return archive
@@ -213,7 +213,8 @@ def files_of(distributions: Iterable[importlib.metadata.Distribution]) -> Iterat
                 yield name, path
 
 
-def _zip(files: Mapping[str, bytes]) -> bytes:
+def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
+    """A zip file of these files below a folder, named by its digest."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as archive:
         for name in sorted(files):
@@ -221,10 +222,8 @@ def _zip(files: Mapping[str, bytes]) -> bytes:
             kind = zipfile.ZIP_STORED if name.endswith(_STORED_SUFFIXES) else zipfile.ZIP_DEFLATED
             entry.compress_type, entry.external_attr, entry.create_system = kind, 0o644 << 16, 3
             archive.writestr(entry, files[name])
-    return buffer.getvalue()
 
-
-def _store(folder: Path, content: bytes) -> Archive:
+    content = buffer.getvalue()
     digest = hashlib.sha256(content).hexdigest()
     path = folder / f"{digest}.zip"
     if not path.exists():

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pricing_data.errors import PricingDataError
 from spotctl.agent import layout
 from spotctl.clouds.errors import ErrorAction, ProviderError, Unanswered, Unusable, action_for
 from spotctl.clouds.link import MachineSupplies, ReverseTunnel
+from spotctl.clouds.remote.home import RemoteHome
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.machine_setup import Bringing
 from spotctl.clouds.remote.peer_copy import Spreading
@@ -39,15 +39,6 @@ echo "$(($(date +%s) + {seconds})) $((up + {seconds}))" >{lease}.new && mv {leas
 """
 
 
-@dataclass(frozen=True, slots=True)
-class SshFiles:
-    """Files of this home and of this process: the ssh key, the machines' host keys, and sockets."""
-
-    key: Path
-    known_hosts: Path
-    sockets: Path
-
-
 def judged(failure: ProviderError | None, last: ProviderError | None) -> ProviderError | None:
     """A failure of a machine's preparation: final if it is the second of its kind in a row, and no known delay."""
     if failure is None or not (isinstance(failure, StepFailed) or action_for(failure) is ErrorAction.STOP_IF_REPEATED):
@@ -61,12 +52,12 @@ class MachineConnection:
     """This process's use of one machine over ssh. At most one background thread works at a time."""
 
     def __init__(
-        self, machine: RemoteMachine, number: int, files: SshFiles, turn: threading.Semaphore, spreading: Spreading
+        self, machine: RemoteMachine, number: int, home: RemoteHome, turn: threading.Semaphore, spreading: Spreading
     ) -> None:
         self.machine = machine
-        self._files, self._turn, self._number, self._clients = files, turn, number, count()
+        self._home, self._turn, self._number, self._clients = home, turn, number, count()
         self._spreading = spreading
-        self._control, self._socket = files.sockets / f"{number}.c", files.sockets / f"{number}.a"
+        self._control, self._socket = home.sockets / f"{number}.c", home.sockets / f"{number}.a"
         self._lock = threading.Lock()
         self._idle = threading.Event()
         self._idle.set()
@@ -194,13 +185,13 @@ class MachineConnection:
             self._ssh.close()
             self._ssh = None
         with self._turn:
-            known = self._known_host()
+            host = self.host()
             self._note("connecting over ssh")
             try:
-                self._ssh = SshConnection(self._host(known), self._control, self._socket)
+                self._ssh = SshConnection(host, self._control, self._socket)
             except HostKeyDiffers:
                 # The next attempt looks at the console again.
-                known.unlink(missing_ok=True)
+                host.known_hosts.unlink(missing_ok=True)
                 raise
         # If the connection is lost, the cloud is asked at once.
         self._look_at, self._look_pause = 0.0, FIRST_LOOK_SECONDS
@@ -208,18 +199,15 @@ class MachineConnection:
 
     def host(self) -> SshHost:
         """How to reach the machine. Unanswered: its console does not show its host key yet."""
-        return self._host(self._known_host())
+        machine, known = self.machine, self._known_host()
+        return SshHost(machine.id, machine.host, machine.port, machine.user, self._home.key, known)
 
     def messages_file(self) -> Path:
         """A file for the messages of the client of one more connection."""
-        return self._files.sockets / f"{self._number}.{next(self._clients)}.e"
-
-    def _host(self, known: Path) -> SshHost:
-        machine = self.machine
-        return SshHost(machine.id, machine.host, machine.port, machine.user, self._files.key, known)
+        return self._home.sockets / f"{self._number}.{next(self._clients)}.e"
 
     def _known_host(self) -> Path:
-        path = self._files.known_hosts / hashlib.sha256(self.machine.id.encode()).hexdigest()[:32]
+        path = self._home.known_hosts / hashlib.sha256(self.machine.id.encode()).hexdigest()[:32]
         if path.exists():
             return path
         self._note("waiting for its console to show its ssh host key")

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from spotctl.clouds.errors import ProviderError
-from spotctl.clouds.remote.connections import SshFiles
 from spotctl.home.installation import read_or_create
 
 KEPT_SECONDS = 30 * 24 * 3600
@@ -50,7 +49,7 @@ def public_key(folder: Path) -> str:
 
 
 class RemoteHome:
-    """The home's files, and a folder for this process's sockets, which lasts from construction to `close`."""
+    """The ssh key, the machines' host keys, and a folder for this process's sockets, which lasts until `close`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -63,13 +62,13 @@ class RemoteHome:
                     path.unlink(missing_ok=True)
         sockets = _socket_folder(folder)
         _remove_left(sockets)
-        self._own = Path(tempfile.mkdtemp(prefix="", dir=sockets))
-        self._lock = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.sockets = Path(tempfile.mkdtemp(prefix="", dir=sockets))
+        self._lock = os.open(self.sockets / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.files = SshFiles(private_key(folder), known_hosts, self._own)
+        self.key, self.known_hosts = private_key(folder), known_hosts
 
     def close(self) -> None:
-        shutil.rmtree(self._own, ignore_errors=True)
+        shutil.rmtree(self.sockets, ignore_errors=True)
         os.close(self._lock)
 
 

@@ -87,10 +87,11 @@ class Bringing:
     def __init__(self, machine: str, ssh: SshConnection, spreading: Spreading, progress: Callable[[str], None]) -> None:
         self._machine, self._ssh, self._spreading, self._progress = machine, ssh, spreading, progress
 
-    def bring(self, archives: Callable[[], Archives], start: Callable[[Archives, Packages | None], AgentStart]) -> None:
+    def bring(self, archives: Callable[[], Archives], index: int, secret: bytes, secrets: Mapping[str, str]) -> None:
         """Copies missing archives, and starts the agent unless it was started. Unanswered: not possible yet.
 
-        Unusable: its image does not suit.
+        Unusable: its image does not suit. `index` is the machine's number, `secret` that of its link; `secrets` are
+        variables of payloads.
         """
         lines = self._ssh.run(_PROBE).splitlines()
         names = frozenset(lines)
@@ -118,7 +119,13 @@ class Bringing:
             self._bring(job, needed.code, names, python)
 
         self._progress("starting its agent")
-        self._start(start(needed, packages), python)
+        bundles = (needed.code.digest, *((packages.digest,) if packages is not None else ()))
+        folder = "" if needed.job is None else needed.job.digest
+        start = AgentStart(self._machine, index, secret.hex(), secrets, bundles, folder)
+        service = f"cd {layout.BUNDLES}/{needed.code.digest} && exec env -i {shlex.quote(python.path)} -E -s -S"
+        answer = self._ssh.run(f"{service} -m spotctl.agent.rented", json.dumps(asdict(start)).encode())
+        if answer.strip() != "running":
+            raise StepFailed(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
 
     def _bring_packages(self, packages: Packages, code: Archive, present: Set[str], python: MachinePython) -> None:
         """From the package index if the machine reaches it, else from here."""
@@ -196,28 +203,7 @@ class Bringing:
             target=copy.target,
         )
 
-    def _start(self, start: AgentStart, python: MachinePython) -> None:
-        code = f"{layout.BUNDLES}/{start.bundles[0]}"
-        service = f"{shlex.quote(python.path)} -E -s -S -m spotctl.agent.rented"
-        answer = self._ssh.run(f"cd {code} && exec env -i {service}", json.dumps(asdict(start)).encode())
-        if answer.strip() != "running":
-            raise StepFailed(f"{self._machine}: its agent did not start: {answer.strip()[:300]}")
-
 
 def _module(python: MachinePython, code: Archive, name: str) -> str:
     """The command that runs a module of our code on a machine."""
     return f"cd {layout.BUNDLES}/{code.digest} && exec {shlex.quote(python.path)} -E -s -S -m {name}"
-
-
-def start_of(
-    machine: str,
-    index: int,
-    link_secret: bytes,
-    secrets: Mapping[str, str],
-    archives: Archives,
-    packages: Packages | None,
-) -> AgentStart:
-    """The options for the start of the agent's service."""
-    bundles = (archives.code.digest, *((packages.digest,) if packages is not None else ()))
-    job = "" if archives.job is None else archives.job.digest
-    return AgentStart(machine, index, link_secret.hex(), secrets, bundles, job)

@@ -1,12 +1,11 @@
-"""`PriceLookup`: where a cloud's provider gets the prices of its markets."""
+"""`PriceBook`: where a cloud's provider gets the prices of its markets."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pricing_data import list_prices as listed
 from pricing_data.errors import PricingDataError, UnknownPrice
@@ -22,28 +21,12 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
 
 
-class PriceLookup(Protocol):
-    """The markets of a cloud and what they cost, from what is stored and what the cloud says."""
-
-    def markets(self, cloud: str) -> tuple[Market, ...]:
-        """The markets of a cloud whose prices are known."""
-        ...
-
-    def lists(self) -> ListPrices:
-        """The prices of disks and addresses."""
-        ...
-
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """A market's prices on [start, end]. NotFound: they are not known for all of this time."""
-        ...
-
-
 READ_AGAIN_SECONDS = 60.0
 """How long prices are used before they are read again: another process may have stored newer ones."""
 
 
 class PriceBook:
-    """A `PriceLookup` on the price store. The last known price of a market is in force until another one is stored."""
+    """Stored prices of clouds. The last known price of a market is in force until another one is stored."""
 
     def __init__(
         self,
@@ -56,12 +39,13 @@ class PriceBook:
         self._lists: tuple[float, ListPrices | None] = 0.0, None
 
     def markets(self, cloud: str) -> tuple[Market, ...]:
+        """The markets of a cloud whose prices are known."""
         from pricing_data.library import Selection
 
         return tuple(self._library().select(Selection(clouds=(cloud,))))
 
     def lists(self) -> ListPrices:
-        """See `PriceLookup`."""
+        """The prices of disks and addresses."""
         now, (read_at, lists) = self._monotonic(), self._lists
         if lists is None or now - read_at > READ_AGAIN_SECONDS:
             lists = self._library().catalog.lists
@@ -69,6 +53,7 @@ class PriceBook:
         return lists
 
     def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        """A market's prices on [start, end]. NotFound: they are not known for all of this time."""
         if end > (now := self._now()):
             raise NotFound(f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}")
         series = self._series(market)
@@ -93,22 +78,20 @@ class PriceBook:
         return series
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDisk:
-    """A disk as its cloud names it. If the list lacks this kind, the price of the `usual` kind is used."""
+def holdings_of(
+    market: Market, lists: ListPrices, disk: str, gib: int, *, spot: bool, public_ip: bool, usual: str = ""
+) -> Holdings:
+    """The newest list prices of a machine's disk, of the kind that its cloud calls `disk`, and of its address.
 
-    kind: str
-    gib: int
-    usual: str
-
-
-def holdings_of(market: Market, disk: HeldDisk, lists: ListPrices, *, spot: bool, public_ip: bool) -> Holdings:
-    """The newest list prices of a machine's disk and address."""
+    If the list lacks that kind, the price of the `usual` kind is used.
+    """
     cloud, region = market.cloud, market.region
     try:
-        price = listed.disk(cloud, region, disk.kind, disk.gib, lists=lists)
+        price = listed.disk(cloud, region, disk, gib, lists=lists)
     except UnknownPrice:
-        price = listed.disk(cloud, region, disk.usual, disk.gib, lists=lists)
+        if not usual:
+            raise
+        price = listed.disk(cloud, region, usual, gib, lists=lists)
     held = listed.address(cloud, region, "spot" if spot else "on-demand", lists=lists) if public_ip else 0.0
     return Holdings(_nanos(price), _nanos(held))
 

@@ -96,7 +96,7 @@ class SshConnection:
         # To a file: a pipe without a reader would fill up, because each refused connection leaves a line.
         self._messages = control.with_suffix(".e")
         with self._messages.open("wb") as messages:
-            self._process = self._start(words, subprocess.PIPE, messages)
+            self._process = self._start(words, messages)
         try:
             assert self._process.stdout is not None
             # The client gives up by itself: see its options.
@@ -120,14 +120,15 @@ class SshConnection:
 
         Unanswered: it took too long, or the connection was lost.
         """
-        return self._run([*self._words(), "--", self._host.host, command], subprocess.PIPE, stdin, seconds)
+        process = self._start([*self._words(), "--", self._host.host, command], subprocess.PIPE)
+        return self._outcome(process, stdin, seconds)
 
     def send(self, command: str, file: Path, sent: Callable[[int], None]) -> str:
         """Runs a command whose input is a file, however long that takes; `sent` gets the bytes that have been sent.
 
         StepFailed: the command failed. Unanswered: nothing was sent for a while, or the connection was lost.
         """
-        process = self._start([*self._words(), "--", self._host.host, command], subprocess.PIPE, subprocess.PIPE)
+        process = self._start([*self._words(), "--", self._host.host, command], subprocess.PIPE)
         assert process.stdin is not None
         pipe, done = process.stdin.fileno(), 0
         try:
@@ -153,7 +154,7 @@ class SshConnection:
 
         StepFailed: it has ended without a line.
         """
-        process = self._start([*self._words(), "--", self._host.host, command], subprocess.PIPE, subprocess.DEVNULL)
+        process = self._start([*self._words(), "--", self._host.host, command], subprocess.DEVNULL)
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(given)
@@ -170,7 +171,7 @@ class SshConnection:
             if tunnel not in self._reach:
                 forward = f"127.0.0.1:{tunnel.port}:{tunnel.host}:{tunnel.host_port}"
                 words = [*self._words("-O", "forward"), "-R", forward, "--", self._host.host]
-                self._run(words, subprocess.PIPE, b"", CONNECT_SECONDS)
+                self._outcome(self._start(words, subprocess.PIPE), b"", CONNECT_SECONDS)
                 self._reach.add(tunnel)
 
     def close(self) -> None:
@@ -184,10 +185,7 @@ class SshConnection:
         for path in (self._control, self._messages):
             path.unlink(missing_ok=True)
 
-    def _run(self, words: Sequence[str], stdin: int | BinaryIO, sent: bytes | None, seconds: float) -> str:
-        return self._outcome(self._start(words, stdin, subprocess.PIPE), sent, seconds)
-
-    def _outcome(self, process: subprocess.Popen[bytes], sent: bytes | None, seconds: float) -> str:
+    def _outcome(self, process: subprocess.Popen[bytes], sent: bytes, seconds: float) -> str:
         try:
             out, err = process.communicate(sent, seconds)
         except subprocess.TimeoutExpired:
@@ -203,11 +201,11 @@ class SshConnection:
         kind = Unanswered if process.returncode == CLIENT_FAILED else StepFailed
         raise kind(f"{self._host.machine}: status {process.returncode} of a command over ssh: {_last(text)}")
 
-    def _start(self, words: Sequence[str], stdin: int | BinaryIO, stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
+    def _start(self, words: Sequence[str], stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [self._client, *words],
             env=client_environment(),
-            stdin=stdin,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
             start_new_session=True,

@@ -28,7 +28,7 @@ from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.link import ExecResult, MachineStatus
 from spotctl.clouds.local.machine_file import FAILED, PlannedEnd, ReplayedEnd, end_of, warning
-from spotctl.clouds.local.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed, Warnings
 from spotctl.clouds.provider import (
     CloudProvider,
     EndReason,
@@ -347,7 +347,7 @@ class FakeProvider(CloudProvider):
             raise QuotaReached(f"{len(alive)} machines run, and no more are allowed; raise the quota or end some")
         most = min(request.count, room, fault.machines if isinstance(fault, PartialGrant) else request.count)
         granted = [
-            HeldSpot(machine.plan.started, machine.plan.taken_at)
+            machine.plan.taken_at
             for machine in alive
             if machine.request.market == request.market and machine.request.bid is not None
         ]

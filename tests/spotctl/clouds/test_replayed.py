@@ -18,7 +18,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.errors import NoCapacity
 from spotctl.clouds.local.machine_file import EVICTED, LEASE_ENDED, RETURNED, PlannedEnd, ReplayedEnd, end_of
-from spotctl.clouds.local.replayed import HeldSpot, Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed, Warnings
 from spotctl.clouds.provider import EndReason
 from spotctl.home.errors import BadSettings
 from tests.spotctl.clouds import markets
@@ -107,11 +107,11 @@ def test_the_newest_machines_are_taken_first_when_capacity_falls() -> None:
     order = replace(markets.order("t", BEGIN + HOUR, 5), bid=1)
     granted = market.grant(order, (), BEGIN)
     assert granted == (None, BEGIN + 20 * MINUTE, BEGIN + 10 * MINUTE)
-    held = [HeldSpot(BEGIN, None), HeldSpot(BEGIN, BEGIN + 5 * MINUTE)]
+    held = [None, BEGIN + 5 * MINUTE]
     # The machine before it is taken first, which leaves room until the second fall.
     assert market.grant(order, held, BEGIN + MINUTE) == (BEGIN + 20 * MINUTE,)
     with pytest.raises(NoCapacity, match="no machine left now"):
-        market.grant(order, [HeldSpot(BEGIN, None)] * 3, BEGIN + MINUTE)
+        market.grant(order, [None] * 3, BEGIN + MINUTE)
 
 
 @given(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0]), st.integers(0, 1000))

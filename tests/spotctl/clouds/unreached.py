@@ -15,11 +15,12 @@ from spotctl.clouds.errors import NotFound
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.prices import PriceBook
 from spotctl.home.wall_clock import wall_us
 
 
 @dataclass(frozen=True)
-class SteadyPrices:
+class SteadyPrices(PriceBook):
     """Some markets, always at one price."""
 
     known: tuple[Market, ...]

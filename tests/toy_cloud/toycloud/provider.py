@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pricing_data.market import Market
     from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.agents import RemoteAgents
-    from spotctl.clouds.remote.prices import PriceLookup
+    from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
 
 IMAGES = ("wood", "tin")
@@ -141,7 +141,7 @@ def provider(
     settings: Settings,
     regions: tuple[str, ...],
     agents: RemoteAgents,  # noqa: ARG001 - for machines that are reached over ssh
-    prices: PriceLookup,  # noqa: ARG001 - for clouds that keep no history of their prices
+    prices: PriceBook,  # noqa: ARG001 - for clouds that keep no history of their prices
 ) -> ToyProvider:
     """See `ProviderPart`. NotPermitted: the cloud has no folder."""
     folder = settings.text("toy_folder")

@@ -278,14 +278,10 @@ def _rows(kind: str, region: str, columns: str) -> str:
     )
 
 
-def read_market(row: ApiRecord) -> Market:
-    """The market of a row of price history."""
-    return Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")), text(row, "osType"))
-
-
 def read_history(row: ApiRecord) -> tuple[Market, list[Any]]:
     """A row of price history: its market, and the entries that `read_change` reads."""
-    return read_market(row), listed(row, "spotPrices")
+    market = Market.of("azure", text(row, "location"), None, spelled(text(row, "skuName")), text(row, "osType"))
+    return market, listed(row, "spotPrices")
 
 
 def read_change(market: Market, entry: ApiRecord) -> PriceEvent:

@@ -124,16 +124,9 @@ class PricePart(NamedTuple):
 
 
 class UnitRate(NamedTuple):
-    """Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), as of a time."""
+    """Nano-dollars per hour for one unit of a part (vCPU, GiB, GPU), or for a whole machine, as of a time."""
 
     nanos: Fraction
-    as_of: int
-
-
-class Quote(NamedTuple):
-    """A machine's price in nano-dollars per hour, as of its newest rate."""
-
-    price: int
     as_of: int
 
 
@@ -279,27 +272,27 @@ def recipe(machine: GcpMachine) -> dict[PricePart, Fraction] | None:
     return parts
 
 
-def compose(parts: dict[PricePart, Fraction], region: str, term: PriceTerm, rates: Rates) -> Quote:
-    """The price of a machine with these parts, rounded once; `UnknownPrice` if any part's rate is missing."""
+def compose(parts: dict[PricePart, Fraction], region: str, term: PriceTerm, rates: Rates) -> UnitRate:
+    """The exact price of a machine with these parts, as of its newest rate; `UnknownPrice` if any part's is missing."""
     by_part = {part: rates.rate((region, term, part)) for part in parts}
     nanos = sum((rate.nanos * parts[part] for part, rate in by_part.items()), Fraction(0))
-    return Quote(round(nanos), max(rate.as_of for rate in by_part.values()))
+    return UnitRate(nanos, max(rate.as_of for rate in by_part.values()))
 
 
 def quotes(
     machines: Iterable[GcpMachine], region: str, term: PriceTerm, rates: Rates, rejects: Rejects
-) -> Iterator[tuple[GcpMachine, Quote]]:
-    """The prices of the machines whose recipe is known; a machine with a missing rate is counted in `rejects`."""
+) -> Iterator[PriceEvent]:
+    """The rounded prices of machines whose recipe is known; one with a missing rate is counted in `rejects`."""
     for machine in machines:
         parts = recipe(machine)
         if parts is None:
             continue
         try:
-            quote = compose(parts, region, term, rates)
+            rate = compose(parts, region, term, rates)
         except UnknownPrice as error:
             rejects.add(f"{machine.name}: {error}")
         else:
-            yield machine, quote
+            yield PriceEvent(Market(CLOUD, region, NO_ZONE, machine.name), rate.as_of, round(rate.nanos))
 
 
 def _rate(sku: Sku, resource: PricedResource) -> UnitRate:

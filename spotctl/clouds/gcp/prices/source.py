@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
 from pricing_data.errors import BadInput, CloudError, RequestRejected
-from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
-from pricing_data.market import LINUX, NO_ZONE, Market
+from pricing_data.fetched_rows import FetchedRows, PriceBatch
+from pricing_data.market import LINUX
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span
@@ -209,8 +209,8 @@ def _rows(answer: Any, region: str, machine: GcpMachine, window: Span, rejects: 
 
 
 def _on_demand(machines: Iterable[GcpMachine], region: str, rates: Rates, rejects: Rejects) -> Iterator[OnDemandPrice]:
-    for machine, quote in quotes(machines, region, "on-demand", rates, rejects):
-        yield OnDemandPrice(CLOUD, region, machine.name, LINUX, quote.as_of, quote.price, SOURCE)
+    for quote in quotes(machines, region, "on-demand", rates, rejects):
+        yield OnDemandPrice(CLOUD, region, quote.market.instance_type, LINUX, quote.time, quote.price, SOURCE)
 
 
 def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, price_list: _PriceList) -> FetchedRows:
@@ -219,11 +219,8 @@ def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, price_
     if not composable:
         return FetchedRows()
     rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
-    events = [
-        PriceEvent(Market(CLOUD, region, NO_ZONE, machine.name), quote.as_of, quote.price)
-        for machine, quote in quotes(composable, region, "spot", price_list.rates(), rejects)
-        if quote.as_of <= now
-    ]
+    quoted = quotes(composable, region, "spot", price_list.rates(), rejects)
+    events = [quote for quote in quoted if quote.time <= now]
     if rejects.count:
         _log.info("%s: %d machine types have none, first %s", rejects.subject, rejects.count, rejects.example)
     watched = {event.market: WatchRecord((Span(event.time, now),)) for event in events}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from spotctl.clouds.azure.buyer import Waits
 from spotctl.clouds.errors import ProviderError, Unanswered
 from spotctl.clouds.provider import EndReason, MachineState, Resource
 from tests.cloud.azure_state import Item
@@ -121,7 +120,7 @@ def test_a_group_that_azure_deletes_for_minutes_counts_as_removed(world: World) 
     world.server.deletion_seconds = 3600.0
     provider = world.provider()
     provider.create(order())
-    provider._waits = Waits(0.5, 0.01)
+    provider._patience_seconds, provider._poll_seconds = 0.5, 0.01
     provider.remove(provider.resources(OURS))
     (group,) = [left for left in provider.resources(OURS) if left.kind == "resource group"]
     assert group.detail == "being deleted"
@@ -131,7 +130,7 @@ def test_a_removal_that_takes_too_long_says_what_is_left(world: World) -> None:
     provider = world.provider()
     provider.create(order())
     network = [found for found in provider.resources(OURS) if found.kind == "network"]
-    provider._waits = Waits(0.0, 0.0)
+    provider._patience_seconds = provider._poll_seconds = 0.0
     with pytest.raises(ProviderError, match=r"Azure is still deleting azure:/subscriptions/.*virtualNetworks"):
         provider.remove(network)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from spotctl.clouds.azure.buyer import Waits
 from spotctl.clouds.azure.orders import deployment_name, machine_name
 from spotctl.clouds.errors import NoCapacity, TokenTaken, Unanswered
 from spotctl.clouds.provider import MachineState
@@ -130,7 +129,7 @@ def test_all_machines_of_an_order_are_refused(world: World) -> None:
 def test_an_order_that_takes_longer_than_the_caller_waits(world: World) -> None:
     world.server.polls = 1000
     provider = world.provider()
-    provider._waits = Waits(0.0, 0.0)
+    provider._patience_seconds = provider._poll_seconds = 0.0
     machines = provider.create(order())
     assert len(machines) == 2
     assert [one.id for one in world.provider().create(order())] == [one.id for one in machines]

@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import httpx
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
-from spotctl.clouds.azure.buyer import Waits
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.provider import AzureProvider
 from spotctl.clouds.azure.session import AzureSession
@@ -32,7 +32,7 @@ ELSEWHERE = Market.parse("azure/westus2/-/Standard_D2s_v5")
 UNKNOWN = Market.parse("azure/eastus/-/Standard_Z9_v5")
 PRICE, BID = NANOS_PER_DOLLAR // 100, NANOS_PER_DOLLAR // 50
 SETTINGS = AzureMachineSettings(identity=IDENTITY, ssh_from=("203.0.113.7/32",))
-HASTY = Waits(patience_seconds=5.0, poll_seconds=0.005)
+PATIENCE_SECONDS, POLL_SECONDS = 5.0, 0.005
 
 
 class LeaseKeepers(Records):
@@ -90,9 +90,9 @@ class World:
 
 def provider_of(server: AzureServer, agents: Any, settings: AzureMachineSettings = SETTINGS) -> AzureProvider:  # noqa: ANN401 - or a stand-in
     access = AzureSettings(subscription=SUBSCRIPTION, management_endpoint=server.url, retries=0)
-    return AzureProvider(
-        lambda: AzureSession.sign_in(access), settings, agents, SteadyPrices((MARKET, ELSEWHERE), PRICE), HASTY
-    )
+    prices = SteadyPrices((MARKET, ELSEWHERE), PRICE)
+    sign_in = partial(AzureSession.sign_in, access)
+    return AzureProvider(sign_in, settings, agents, prices, PATIENCE_SECONDS, POLL_SECONDS)
 
 
 @contextmanager

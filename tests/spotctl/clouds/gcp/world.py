@@ -24,6 +24,7 @@ from spotctl.clouds.link import MachineLink, MachineSupplies
 from spotctl.clouds.provider import Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.prices import PriceBook
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import WallClock, wall_us
 from tests.cloud.gcp import GcpServer
@@ -65,8 +66,11 @@ class StandIn(RemoteAgents):
         self.forgotten += ids
 
 
-class Prices:
+class Prices(PriceBook):
     """One price for all markets but the unknown one."""
+
+    def __init__(self) -> None:
+        """Reads no store."""
 
     def lists(self) -> ListPrices:
         return shipped()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from spotctl.clouds.errors import ProviderError, Throttled, Unanswered, Unusable
-from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, SshFiles, judged
+from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, judged
+from spotctl.clouds.remote.home import RemoteHome
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.peer_copy import Spreading
 from spotctl.clouds.remote.ssh import StepFailed
@@ -24,8 +25,7 @@ class Clock:
 
 def connection(folder: Path, gone: Callable[[], bool]) -> MachineConnection:
     machine = RemoteMachine("aws:here:i-1", 0, "127.0.0.1", 22, lambda: "", gone)
-    files = SshFiles(folder / "key", folder / "known", folder / "sockets")
-    return MachineConnection(machine, 0, files, threading.Semaphore(), Spreading())
+    return MachineConnection(machine, 0, RemoteHome(folder), threading.Semaphore(), Spreading())
 
 
 def test_the_cloud_is_seldom_asked_whether_a_machine_is_gone_that_is_being_prepared(

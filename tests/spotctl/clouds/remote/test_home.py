@@ -41,7 +41,7 @@ def test_sockets_of_a_process_that_was_killed_are_removed_and_others_kept() -> N
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         folder = Path(short) / "r"
         first = RemoteHome(folder)
-        left = first.files.sockets.parent / "left"
+        left = first.sockets.parent / "left"
         left.mkdir()
         (left / "lock").touch()
         (left.parent / "being-made").mkdir()
@@ -49,8 +49,8 @@ def test_sockets_of_a_process_that_was_killed_are_removed_and_others_kept() -> N
         assert not left.exists()
         assert {one.name for one in left.parent.iterdir()} == {
             "being-made",
-            first.files.sockets.name,
-            second.files.sockets.name,
+            first.sockets.name,
+            second.sockets.name,
         }
         first.close()
         second.close()
@@ -61,10 +61,10 @@ def test_a_home_with_a_long_path_has_its_sockets_elsewhere(tmp_path: Path, monke
         monkeypatch.setattr(tempfile, "tempdir", short)
         long = tmp_path / ("x" * 80)
         first = RemoteHome(long)
-        assert first.files.sockets.parent == Path(short) / f"spotctl-{os.getuid()}"
-        assert stat.S_IMODE(first.files.sockets.parent.stat().st_mode) == 0o700
+        assert first.sockets.parent == Path(short) / f"spotctl-{os.getuid()}"
+        assert stat.S_IMODE(first.sockets.parent.stat().st_mode) == 0o700
         first.close()
-        first.files.sockets.parent.chmod(0o777)
+        first.sockets.parent.chmod(0o777)
         with pytest.raises(ProviderError, match="other users may write there"):
             RemoteHome(long)
 

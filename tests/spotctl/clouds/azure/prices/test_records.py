@@ -20,7 +20,7 @@ from spotctl.clouds.azure.prices.records import (
     events_between,
     read_change,
     read_eviction_rate,
-    read_market,
+    read_history,
     read_price,
     read_type,
 )
@@ -253,8 +253,9 @@ def test_an_invalid_eviction_band_is_rejected(band: object) -> None:
 
 def test_a_history_row_is_a_market_with_points() -> None:
     row = {"location": "eastus", "skuName": "standard_d2s_v3", "osType": "Windows"}
-    assert read_market(row) == Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
     entry = {"effectiveDate": "2026-03-01T00:00:00.1234567Z", "priceUSD": 0.019200001}
+    market = Market("azure", "eastus", "-", "Standard_D2s_v3", "windows")
+    assert read_history({**row, "spotPrices": [entry]}) == (market, [entry])
     assert read_change(D2, entry) == PriceEvent(D2, parse_time("2026-03-01T00:00:00.123456Z"), 19_200_001)
 
 

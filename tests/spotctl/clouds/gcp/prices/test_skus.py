@@ -10,12 +10,13 @@ from google.cloud import billing_v1
 from hypothesis import given, strategies as st
 
 from pricing_data.errors import UnknownPrice
+from pricing_data.fetched_rows import PriceEvent
+from pricing_data.market import NO_ZONE, Market
 from pricing_data.sources.base import Rejects
 from pricing_data.units import to_micros
 from spotctl.clouds.gcp.prices.records import (
     GcpMachine,
     PricePart,
-    Quote,
     Rates,
     compose,
     part_of,
@@ -62,7 +63,7 @@ PUBLISHED_MACHINES = [
 def test_the_parts_add_up_to_the_published_price(machine: GcpMachine, usd: float) -> None:
     parts = recipe(machine)
     assert parts is not None
-    assert compose(parts, REGION, "on-demand", rates_of(PRICE_LIST)).price == pytest.approx(usd * 1e9, abs=1000)
+    assert float(compose(parts, REGION, "on-demand", rates_of(PRICE_LIST)).nanos) == pytest.approx(usd * 1e9, abs=1000)
 
 
 @given(
@@ -88,7 +89,9 @@ def test_a_composition_is_exact_and_rounded_once(
         ]
     )
     exact = vcpus * core + Fraction(memory_mib * ram, 1024) + gpus * gpu + Fraction(ssds * 375 * ssd, 730)
-    assert abs(compose(parts, REGION, "on-demand", rates).price - exact) <= Fraction(1, 2)
+    assert compose(parts, REGION, "on-demand", rates).nanos == exact
+    (quote,) = quotes([machine], REGION, "on-demand", rates, Rejects("prices"))
+    assert quote.price == round(exact)
 
 
 SERIES = {
@@ -233,14 +236,14 @@ CORE = sku("N2 Instance Core running in Americas", 30, HERE)
 RAM = sku("N2 Instance Ram running in Americas", 4, HERE, "GiBy.h")
 
 
-def quoted(*skus: billing_v1.Sku) -> tuple[list[tuple[GcpMachine, Quote]], Rejects]:
+def quoted(*skus: billing_v1.Sku) -> tuple[list[PriceEvent], Rejects]:
     rejects = Rejects("prices")
     return list(quotes([N2], REGION, "on-demand", rates_of(skus), rejects)), rejects
 
 
 def test_a_quote_is_as_of_its_newest_rate() -> None:
     older = sku("N2 Instance Ram running in Americas", 4, HERE, "GiBy.h", effective=datetime(2026, 8, 1, tzinfo=UTC))
-    assert quoted(CORE, older)[0] == [(N2, Quote(2 * 30 + 8 * 4, AS_OF))]
+    assert quoted(CORE, older)[0] == [PriceEvent(Market("gcp", REGION, NO_ZONE, N2.name), AS_OF, 2 * 30 + 8 * 4)]
 
 
 def test_the_newest_price_of_a_sku_is_used() -> None:
@@ -249,7 +252,7 @@ def test_the_newest_price_of_a_sku_is_used() -> None:
         *sku("N2 Instance Core running in Americas", 99, HERE, effective=datetime(2026, 8, 1, tzinfo=UTC)).pricing_info,
         *twice.pricing_info,
     ]
-    assert quoted(twice, RAM)[0] == [(N2, Quote(2 * 30 + 8 * 4, AS_OF))]
+    assert quoted(twice, RAM)[0] == [PriceEvent(Market("gcp", REGION, NO_ZONE, N2.name), AS_OF, 2 * 30 + 8 * 4)]
 
 
 def changed(held: billing_v1.Sku, **changes: object) -> billing_v1.Sku:
