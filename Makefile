@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus damage kills format trainers golden pictures bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus damage kills format trainers golden pictures bench big compare forecast quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ test: ## The tests that take minutes together, in random order on all cores; of 
 
 long-tests: ## The tests that make test leaves out because they take long; of those that are many and alike a sample
 	SPOTCTL_TEST_PART=long SPOTCTL_TEST_SAMPLES=1 $(PYTEST)
+
+tool-tests: ## The tests of tests, measurements and simulated clouds, which CI leaves out
+	SPOTCTL_TEST_PART=tool $(PYTEST)
 
 all-tests: ## All tests without exception, in random order on all cores
 	$(PYTEST)

@@ -1,7 +1,9 @@
-"""Parts of the tests: `make test` runs a short part within minutes, `make long-tests` the rest, `make all-tests` all.
+"""Parts of the tests: `make test` runs a short part within minutes, `make long-tests` what takes long, `make
+tool-tests` what tests tools of the project only, and `make all-tests` all.
 
-`long_tests.txt` lists the tests whose time `make check` does not spend: few tests take most of the time. Of tests that
-are many and alike, a run may take a sample, another each time.
+`long_tests.txt` lists the tests whose time `make check` does not spend: few tests take most of the time.
+`tool_tests.txt` lists tests of tests, measurements and simulated clouds, which CI leaves out, too. Of tests that are
+many and alike, a run may take a sample, another each time.
 """
 
 from __future__ import annotations
@@ -16,14 +18,30 @@ from pathlib import Path
 import pytest
 
 VARIABLE, PART = "SPOTCTL_TEST_SAMPLES", "SPOTCTL_TEST_PART"
-LONG_TESTS = Path(__file__).with_name("long_tests.txt")
+LONG_TESTS, TOOL_TESTS = (Path(__file__).with_name(f"{part}_tests.txt") for part in ("long", "tool"))
 
-SHORT, LONG = "short", "long"
-LONG_RUN = pytest.mark.sampled(5, of="runs of minutes on this computer")
+SHORT, LONG, TOOL = "short", "long", "tool"
+LONG_RUN = pytest.mark.sampled(4, of="runs of minutes on this computer")
 """Tests of whole runs of real processes, each of half a minute to two."""
 
-LOCAL_FAULT = pytest.mark.sampled(9, of="faults of trainings on this computer")
+LOCAL_FAULT = pytest.mark.sampled(8, of="faults of trainings on this computer")
 """Tests that kill, stop or interrupt processes of a training. The simulation tests the same faults by the hundred."""
+
+LAUNCH = pytest.mark.sampled(9, of="launches on this computer")
+"""Tests that launch jobs as processes and wait for their ends, of five to twenty seconds of processor time each. Runs
+in virtual time test the same decisions in milliseconds."""
+
+WINDOW = pytest.mark.sampled(4, of="windows of runs")
+"""Tests of terminals that show a run which another process carries out."""
+
+NIGHT = pytest.mark.sampled(4, of="nights on this computer")
+"""Tests of nights that cron, a timer or a command starts as processes."""
+
+PIPELINE_PROCESSES = pytest.mark.sampled(5, of="pipelines of processes")
+"""Tests of pipelines whose nodes are processes. The simulation tests the same pipelines in one process."""
+
+TOY_CLOUD = pytest.mark.sampled(10, of="commands with the cloud of another package")
+"""Tests that run a command or two with the toy cloud, each in processes of its own."""
 
 
 def sampled(items: Iterable[pytest.Item], seed: object) -> tuple[list[pytest.Item], list[pytest.Item]]:
@@ -69,31 +87,40 @@ def wanted() -> bool:
 
 
 @cache
-def long_tests() -> frozenset[str]:
-    """The listed tests: files, functions with all their parameters, or single cases."""
-    lines = (line.strip() for line in LONG_TESTS.read_text(encoding="utf-8").splitlines())
+def listed(path: Path) -> frozenset[str]:
+    """The tests that a file lists: files, functions with all their parameters, or single cases."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
-def is_long(nodeid: str, listed: frozenset[str]) -> bool:
-    return not listed.isdisjoint((nodeid, nodeid.partition("[")[0], nodeid.partition("::")[0]))
+def is_among(nodeid: str, tests: frozenset[str]) -> bool:
+    return not tests.isdisjoint((nodeid, nodeid.partition("[")[0], nodeid.partition("::")[0]))
+
+
+def _part(nodeid: str) -> str:
+    if is_among(nodeid, listed(TOOL_TESTS)):
+        return TOOL
+    return LONG if is_among(nodeid, listed(LONG_TESTS)) else SHORT
 
 
 def part_of(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The tests of the part that the environment names, and the others; without a part, all."""
-    items, part, listed = list(items), os.environ.get(PART), long_tests()
+    items, part = list(items), os.environ.get(PART)
     if not part:
         return items, []
-    chosen = {item for item in items if is_long(item.nodeid, listed) == (part == LONG)}
+    chosen = {item for item in items if _part(item.nodeid) == part}
     return [item for item in items if item in chosen], [item for item in items if item not in chosen]
 
 
 def is_elsewhere(file: str) -> bool:
     """Whether no test of a file is of the part that the environment names; of files with tests of both, none is."""
-    listed = long_tests()
-    if os.environ.get(PART) == SHORT:
-        return file in listed
-    return os.environ.get(PART) == LONG and not any(name.partition("::")[0] == file for name in listed)
+    part = os.environ.get(PART)
+    if not part:
+        return False
+    if _part(file) != SHORT:
+        return _part(file) != part
+    lists = {LONG: LONG_TESTS, TOOL: TOOL_TESTS}
+    return part in lists and not any(name.partition("::")[0] == file for name in listed(lists[part]))
 
 
 def is_defined(name: str) -> bool:

@@ -5,10 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from tests.samples import LONG, LONG_TESTS, PART, SHORT, VARIABLE, is_defined, is_long, long_tests, sampled
+from tests.samples import (
+    LONG,
+    LONG_TESTS,
+    PART,
+    SHORT,
+    TOOL,
+    TOOL_TESTS,
+    VARIABLE,
+    is_among,
+    is_defined,
+    listed,
+    sampled,
+)
 
 FILE, FUNCTION = "tests/spotctl/lab/train/test_train_errors.py", "test_a_trainer_that_breaks_the_contract"
 """A function that is marked as `sampled(2)`, and its file."""
@@ -60,22 +73,37 @@ def test_of_a_named_group_a_sample_runs_whatever_its_files(request: pytest.Fixtu
         assert set(items) - set(alike) <= set(run)
 
 
-def test_the_short_and_the_long_part_are_all_tests_each_once() -> None:
-    file = min(name.partition("::")[0] for name in long_tests() if "::" in name)
-    whole, short, long = (collected(1, "", part, file) for part in ("", SHORT, LONG))
+def test_the_parts_are_all_tests_each_once() -> None:
+    file = min(name.partition("::")[0] for name in listed(LONG_TESTS) if "::" in name)
+    whole, short, long, tool = (collected(1, "", part, file) for part in ("", SHORT, LONG, TOOL))
     assert long
     assert short | long == whole
     assert not short & long
+    assert not tool
 
 
-def test_every_listed_test_exists() -> None:
-    names = {name.partition("[")[0] for name in long_tests()}
+def test_a_file_of_tools_is_in_their_part_alone() -> None:
+    file = "tests/bench/test_history.py"
+    assert file in listed(TOOL_TESTS)
+    whole, short, long, tool = (collected(1, "", part, file) for part in ("", SHORT, LONG, TOOL))
+    assert tool == whole
+    assert tool
+    assert not short | long
+
+
+@pytest.mark.parametrize("path", [LONG_TESTS, TOOL_TESTS], ids=lambda path: path.stem)
+def test_every_listed_test_exists(path: Path) -> None:
+    names = {name.partition("[")[0] for name in listed(path)}
     missing = [name for name in sorted(names) if not is_defined(name)]
-    assert not missing, f"{LONG_TESTS.name}: {', '.join(missing)}"
+    assert not missing, f"{path.name}: {', '.join(missing)}"
+
+
+def test_no_test_is_listed_twice() -> None:
+    assert not listed(LONG_TESTS) & listed(TOOL_TESTS)
 
 
 def test_a_case_all_cases_of_a_function_and_a_file_can_be_listed() -> None:
-    listed = frozenset({"tests/a.py::test_one[2]", "tests/a.py::test_two", "tests/b.py"})
+    tests = frozenset({"tests/a.py::test_one[2]", "tests/a.py::test_two", "tests/b.py"})
     nodes = ("test_one[2]", "test_one[3]", "test_two[4]", "test_three")
-    assert [node for node in nodes if is_long(f"tests/a.py::{node}", listed)] == ["test_one[2]", "test_two[4]"]
-    assert all(is_long(f"tests/b.py::{node}", listed) for node in nodes)
+    assert [node for node in nodes if is_among(f"tests/a.py::{node}", tests)] == ["test_one[2]", "test_two[4]"]
+    assert all(is_among(f"tests/b.py::{node}", tests) for node in nodes)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
-from tests.samples import PART
+from tests.samples import PART, TOY_CLOUD
 from tests.spotctl.clouds.leaving import kill_all, running
 from tests.waiting import eventually
 
@@ -129,6 +129,7 @@ def reconciled(home: Path, lines: list[dict[str, str]]) -> Ended:
     return spotctl(home, "report", "reconcile", "--bill", str(path), "--json")
 
 
+@TOY_CLOUD
 @pytest.mark.slow
 def test_the_contract_of_every_provider_holds(tmp_path: Path) -> None:
     contract = str(PACKAGE / "contract_of_toy.py")
@@ -137,6 +138,7 @@ def test_the_contract_of_every_provider_holds(tmp_path: Path) -> None:
     assert re.search(r"^2\d passed", ended.out, re.MULTILINE)
 
 
+@TOY_CLOUD
 def test_doctor_checks_the_cloud_and_prints_its_policy(home: Path) -> None:
     checked = {
         item["what"]: item for item in spotctl(home, "doctor", "--json").json["findings"] if item["about"] == "toy"
@@ -146,6 +148,7 @@ def test_doctor_checks_the_cloud_and_prints_its_policy(home: Path) -> None:
     assert spotctl(home, "doctor", "--policy", "toy").json["allow"] == ["read", "write"]
 
 
+@TOY_CLOUD
 def test_prices_are_stored_listed_and_ranked(home: Path) -> None:
     listed = spotctl(home, "lab", "prices", "ls", "toy").out.split()
     assert len(listed) == 9
@@ -162,6 +165,7 @@ def test_a_plan_chooses_the_cloud(home: Path) -> None:
     assert choice["market"].rpartition("/")[2] in ("block.2", "block.8")
 
 
+@TOY_CLOUD
 def test_a_plan_keeps_to_the_regions_of_the_job(home: Path) -> None:
     path = job(home, "south")
     Path(path).write_text(Path(path).read_text().replace("clouds: [toy]", "clouds: [toy], regions: [shelf2-south]"))
@@ -178,6 +182,7 @@ def test_a_job_runs_to_its_end_with_its_folder_image_and_identity(home: Path, la
     assert not running(home)
 
 
+@TOY_CLOUD
 def test_settings_are_for_jobs_that_name_nothing(home: Path) -> None:
     ended = spotctl(home, "launch", job(home, "plain"), "--yes")
     assert ended.code == 0, ended.err
@@ -200,6 +205,7 @@ def test_a_bill_agrees(home: Path, bill: list[dict[str, str]]) -> None:
     assert agreed.json["differences"] == []
 
 
+@TOY_CLOUD
 def test_a_difference_in_a_bill_is_found(home: Path, bill: list[dict[str, str]]) -> None:
     extra = {**bill[0], "toy": "toy:unknown-0", "charge": "0.25"}
     differs = reconciled(home, [*bill, extra])
@@ -224,6 +230,7 @@ print(machine.id)
 """
 
 
+@TOY_CLOUD
 @pytest.mark.usefixtures("launched")
 def test_an_orphan_is_found_and_removed(home: Path) -> None:
     tags = (f"{RUN_TAG}=lost-000000", f"{INSTALLATION_TAG}={installation_id(home)}")
@@ -257,6 +264,7 @@ def test_the_schema_of_job_files_names_the_cloud(tmp_path: Path) -> None:
     assert "toy" not in spotctl(tmp_path, "schema", packages=None).out
 
 
+@TOY_CLOUD
 @pytest.mark.parametrize(
     "words",
     [
@@ -291,6 +299,7 @@ def publish(folder: Path, descriptor: str | None) -> None:
         (folder / "moonshot" / "cloud.py").write_text(descriptor)
 
 
+@TOY_CLOUD
 @pytest.mark.parametrize(
     ("descriptor", "problem"),
     [
@@ -311,6 +320,7 @@ def test_a_broken_package_is_named(
     assert problem in refused.error
 
 
+@TOY_CLOUD
 def test_a_part_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     text = (PACKAGE / "toycloud" / "cloud.py").read_text().replace('"toy"', '"moon"').replace("toycloud", "moonshot")
     publish(tmp_path, text)

@@ -9,8 +9,10 @@ import pytest
 from bench.elastic_gang import launched
 from spotctl.log import events as ev
 from spotctl.log.store import EventLog
+from tests.samples import LAUNCH
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_a_gang_goes_on_with_the_machines_that_remain_and_grows_again(tmp_path: Path) -> None:
     gate = tmp_path / "gate"

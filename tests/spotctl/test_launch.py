@@ -22,7 +22,7 @@ from spotctl.log.events import RunBegan, RunEnded, StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
 from spotctl.run.work.training_workload import TrainingWorkload, training_job
-from tests.samples import LONG_RUN
+from tests.samples import LAUNCH, LONG_RUN
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, KEEP, NOTE, STOP, killed_at
@@ -53,6 +53,7 @@ def wait_for_machines(home: Path, count: int) -> None:
     raise AssertionError(f"no {count} machines came in {home}")
 
 
+@LAUNCH
 def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: Path, approved: Approved) -> None:
     metrics = tmp_path / "spotctl.prom"
     ended = spotctl("launch", training(tmp_path), "--yes", "--json", "--metrics", metrics)
@@ -154,6 +155,7 @@ def test_two_jobs_do_not_share_a_checkpoint(tmp_path: Path, home: Path, approved
     assert spotctl("launch", paths[1], "--yes").code == 0
 
 
+@LAUNCH
 def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
     ended = spotctl("launch", training(tmp_path, 10**6), "--yes", "--json", "--max-cost", "0.60")
     assert (ended.code, ended.json["outcome"]) == (4, "budget reached")
@@ -161,6 +163,7 @@ def test_a_budget_ends_a_run(tmp_path: Path, home: Path) -> None:  # noqa: ARG00
     assert "the budget of $0.60" in ended.err
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_the_newest_checkpoint_is_saved_when_a_run_ends_early(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -188,6 +191,7 @@ def test_the_newest_checkpoint_is_saved_when_a_run_ends_early(
         assert model_digest(dict(model)) == expected["model_sha256"]
 
 
+@LAUNCH
 def test_a_full_disk_leaves_nothing_running(tmp_path: Path, home: Path) -> None:
     path = training(tmp_path, 10**6)
     # Writing more to any file fails, in the launcher and in whatever it starts.
@@ -202,6 +206,7 @@ def test_a_full_disk_leaves_nothing_running(tmp_path: Path, home: Path) -> None:
     assert spotctl("stop", "small").code == 0
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_a_run_is_stopped_by_another_process(tmp_path: Path, home: Path) -> None:
     with start("launch", training(tmp_path, 10**6), "--yes") as launcher:
@@ -216,6 +221,7 @@ def test_a_run_is_stopped_by_another_process(tmp_path: Path, home: Path) -> None
     assert spotctl("status", "--json").json["jobs"][0]["state"] == "stopped"
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_machines_of_a_killed_run_are_returned(tmp_path: Path, home: Path) -> None:
     with start("launch", training(tmp_path, 10**6), "--yes") as launcher:

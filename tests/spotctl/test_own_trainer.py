@@ -14,6 +14,7 @@ from spotctl.home import config
 from spotctl.log.state import RunState
 from spotctl.run.start.observing import RunObserver
 from spotctl.run.start.runs import launch
+from tests.samples import LAUNCH
 from tests.spotctl.command_line import spotctl
 
 TRAINER = """
@@ -45,6 +46,7 @@ local: {{speed: 600}}
 """
 
 
+@LAUNCH
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("app", ["own_trainer:Mine", "own_trainer.py"])
 def test_a_trainer_of_ones_own(tmp_path: Path, app: str) -> None:
@@ -78,6 +80,7 @@ class Failing(MatrixFactorization):
 """
 
 
+@LAUNCH
 def test_what_a_trainer_prints_and_where_it_failed_is_in_the_log_of_the_run(tmp_path: Path) -> None:
     trainer = tmp_path / "failing.py"
     trainer.write_text(FAILS_LATER)
@@ -125,6 +128,7 @@ def job_with_helper(folder: Path, name: str, rank: int, app: str) -> Path:
     return path
 
 
+@LAUNCH
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("app", ["trainer:trainer", "trainer.py"])
 def test_two_trainings_side_by_side_each_import_their_own_module(tmp_path: Path, app: str) -> None:
@@ -134,6 +138,7 @@ def test_two_trainings_side_by_side_each_import_their_own_module(tmp_path: Path,
     assert [run["message"] for run in ended.json] == [f"5 clocks, loss {run['loss']:.4g}" for run in ended.json]
 
 
+@LAUNCH
 def test_a_running_training_changes_nothing_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines that another job rents meanwhile start with the process's variables."""
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -162,6 +167,7 @@ local: {speed: 600}
 """
 
 
+@LAUNCH
 def test_nodes_that_exit_at_once_are_reported_with_the_end_of_their_output(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(FAILING)
     ended = spotctl("launch", tmp_path / "job.yaml", "--yes", "--json", TOKEN="hush")

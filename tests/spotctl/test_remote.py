@@ -15,6 +15,7 @@ from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.link import Invocation
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.run import remote
+from tests.samples import LAUNCH
 from tests.spotctl.approvals import Approved
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.command_line import spotctl
@@ -65,6 +66,7 @@ def machine(tmp_path: Path) -> Iterator[str]:
         assert process.wait(300) == 0
 
 
+@LAUNCH
 def test_a_command_on_a_machine(
     machine: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], approved: Approved
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_command_on_a_machine(
     assert machine in spotctl("ssh", "sleeper", SHELL="/bin/true").err
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_a_command_ends_with_its_machine(machine: str, approved: Approved) -> None:
     with beside("stop", "--all"):

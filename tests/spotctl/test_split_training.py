@@ -17,6 +17,7 @@ from agileml.pipeline.run.training import PipelinePlan
 from pricing_data.units import DAY, MINUTE, format_time, parse_time
 from spotctl.files.job.reader import loads, written
 from spotctl.home.errors import BadRequest
+from tests.samples import LAUNCH
 from tests.spotctl.command_line import spotctl
 
 LAYERS = [LayerCost(f"l{i}", 0.001, 0.002, 1e3, 1e3, 1e4) for i in range(len(BUILT_IN["mlp"](8).layers))]
@@ -60,6 +61,7 @@ def job(tmp_path: Path) -> Path:
     return path
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_a_split_training_goes_through_evictions_and_is_billed(job: Path) -> None:
     """The market takes all machines away several times; the model is that of one undisturbed node."""

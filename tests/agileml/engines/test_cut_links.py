@@ -17,6 +17,7 @@ from agileml.runtime.results import ModelPart, Result
 from tests.agileml.cut_links import cut_one, open_now, play
 from tests.agileml.engines.jobs import Timetable
 from tests.agileml.engines.test_local_ends import job
+from tests.samples import LOCAL_FAULT
 
 pytestmark = [pytest.mark.usefixtures("left_behind"), pytest.mark.timeout(600)]
 
@@ -48,6 +49,7 @@ def cut_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return lost
 
 
+@LOCAL_FAULT
 @pytest.mark.timeout(60)
 def test_the_result_comes_again_if_its_link_breaks(tmp_path: Path, cut_at_the_end: list[object]) -> None:
     done = LocalEngine().play(job(tmp_path, clocks=2), Timetable({}), lambda _: None)
@@ -55,6 +57,7 @@ def test_the_result_comes_again_if_its_link_breaks(tmp_path: Path, cut_at_the_en
     assert cut_at_the_end
 
 
+@LOCAL_FAULT
 @pytest.mark.timeout(60)
 def test_so_does_the_reason_of_a_failure(tmp_path: Path, cut_at_the_end: list[object]) -> None:
     with pytest.raises(AgileMLError, match="KeyError: 'x'"):
@@ -62,6 +65,7 @@ def test_so_does_the_reason_of_a_failure(tmp_path: Path, cut_at_the_end: list[ob
     assert cut_at_the_end
 
 
+@LOCAL_FAULT
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", [3, 5, 9])
 def test_the_model_equals_the_reference_whatever_connection_breaks(seed: int) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.samples import LOCAL_FAULT
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 TRAINER = """
@@ -103,6 +105,7 @@ def little_memory() -> Iterator[Path]:
     group.rmdir()
 
 
+@LOCAL_FAULT
 def test_torch_is_imported_in_a_step(train: Train) -> None:
     """It blocks all threads of the node for seconds, which is no failure."""
     if find_spec("torch") is None:
@@ -111,6 +114,7 @@ def test_torch_is_imported_in_a_step(train: Train) -> None:
     assert (seen.code, seen.lines) == (0, [])
 
 
+@LOCAL_FAULT
 def test_the_kernel_kills_a_node_that_leaks_memory(train: Train, little_memory: Path) -> None:
     """The node is replaced, and the training goes on."""
     leak = "hog = once('leaked') and [bytearray(b'x') * (1 << 20) for _ in range(100_000)]"
@@ -133,12 +137,14 @@ def test_one_shard_is_bad(train: Train) -> None:
     assert f'  File "{seen.trainer}", line {LINE}, in step' in seen.line("  File ")
 
 
+@LOCAL_FAULT
 def test_a_call_into_c_takes_ten_seconds(train: Train) -> None:
     """It holds the interpreter's lock, which is no failure."""
     seen = train("once('slept') and ctypes.PyDLL(None).sleep(10)")
     assert (seen.code, seen.lines) == (0, [])
 
 
+@LOCAL_FAULT
 def test_a_step_waits_for_itself(train: Train) -> None:
     """The node is replaced, and the training goes on."""
     seen = train(

@@ -17,6 +17,7 @@ import pytest
 
 from spotctl.log import events as ev
 from spotctl.log.store import EventLog
+from tests.samples import LAUNCH
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.waiting import eventually
@@ -205,6 +206,7 @@ sys.exit(subprocess.run("no-such-program", shell=True).returncode)
     assert len([event for event in events_of(home) if isinstance(event, ev.RentIntended)]) == 1
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_a_gang_resumes_together_after_losing_a_machine(tmp_path: Path, home: Path) -> None:
     path = job(
@@ -232,6 +234,7 @@ def _kill_a_machine(home: Path) -> None:
     os.kill(json.loads((folder / "state.json").read_text())["pid"], signal.SIGKILL)
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: Path, home: Path) -> None:  # noqa: ARG001
     lines = ("checkpoint: {path: kept}", "outputs: {result: results}", "strategy: on-demand")
@@ -258,6 +261,7 @@ def test_a_stopped_job_resumes_and_a_finished_one_starts_from_scratch(tmp_path: 
     assert (tmp_path / "results" / "steps").read_text() == "60"
 
 
+@LAUNCH
 @pytest.mark.slow
 def test_a_command_survives_its_launcher_and_is_not_started_twice(tmp_path: Path, home: Path) -> None:
     path = job(
@@ -293,6 +297,7 @@ def test_a_command_survives_its_launcher_and_is_not_started_twice(tmp_path: Path
     assert (tmp_path / "results" / "steps").read_text() == "0 40"
 
 
+@LAUNCH
 def test_several_jobs_run_concurrently_and_the_worst_exit_code_counts(
     tmp_path: Path, home: Path, approved: Approved
 ) -> None:

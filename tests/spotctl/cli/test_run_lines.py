@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.log.ledger.same_work import final_figures
+from tests.samples import WINDOW
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
 from tests.spotctl.terminals import terminal
@@ -38,6 +39,7 @@ def test_a_script_s_own_lines_have_their_machine(tmp_path: Path, home: Path) -> 
     assert "rented 1 x c4.2xlarge" in ended.err
 
 
+@WINDOW
 def test_a_window_shows_them_too(tmp_path: Path, home: Path) -> None:
     with terminal("launch", command(tmp_path, PRINTS), "--yes", "--output", "script") as window:
         assert window.exit_code() == 1
@@ -58,6 +60,7 @@ def test_each_event_is_a_line_of_json_and_the_answer_is_the_last(tmp_path: Path,
     assert lines[-1]["fields"] == final_figures(state, state.ended)
 
 
+@WINDOW
 def test_the_lines_of_several_jobs_name_them(tmp_path: Path) -> None:
     paths = []
     for name in ("first", "second"):

@@ -13,6 +13,7 @@ import pytest
 from spotctl.home.paths import Paths
 from spotctl.log.jobs import is_running, runner_of
 from spotctl.log.state import RunState
+from tests.samples import WINDOW
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, state_of
 from tests.spotctl.terminals import CTRL_C, terminal
@@ -63,6 +64,7 @@ def outcome(home: Path) -> str:
     return end.outcome
 
 
+@WINDOW
 @pytest.mark.parametrize(("code", "word"), [(0, "done"), (3, "failed")])
 def test_a_window_shows_the_run_and_returns_its_exit_code(job: Path, home: Path, code: int, word: str) -> None:
     with terminal("launch", job, "--yes") as window:
@@ -77,6 +79,7 @@ def test_a_window_shows_the_run_and_returns_its_exit_code(job: Path, home: Path,
     assert not list((home / "runners").iterdir()), "a runner without last words leaves no file"
 
 
+@WINDOW
 @pytest.mark.parametrize("how", ["closed", "killed", "terminated"])
 def test_a_run_goes_on_without_its_window(job: Path, home: Path, how: str) -> None:
     with terminal("launch", job, "--yes") as window:
@@ -91,6 +94,7 @@ def test_a_run_goes_on_without_its_window(job: Path, home: Path, how: str) -> No
     assert outcome(home) == "done"
 
 
+@WINDOW
 def test_ctrl_c_asks_and_a_second_one_leaves(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
@@ -103,6 +107,7 @@ def test_ctrl_c_asks_and_a_second_one_leaves(job: Path, home: Path) -> None:
     assert outcome(home) == "done"
 
 
+@WINDOW
 def test_after_ctrl_c_one_may_go_on_watching_or_stop(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
@@ -119,6 +124,7 @@ def test_after_ctrl_c_one_may_go_on_watching_or_stop(job: Path, home: Path) -> N
     assert outcome(home) == "stopped"
 
 
+@WINDOW
 def test_a_window_can_be_opened_again(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
@@ -136,6 +142,7 @@ def test_a_window_can_be_opened_again(job: Path, home: Path) -> None:
     assert f"{state_of(home).run}: failed" in window.screen
 
 
+@WINDOW
 def test_a_window_says_that_its_runner_was_killed_and_how_to_continue(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
@@ -154,6 +161,7 @@ def test_a_window_says_that_its_runner_was_killed_and_how_to_continue(job: Path,
     assert outcome(home) == "done"
 
 
+@WINDOW
 def test_a_window_and_its_runner_may_sleep(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
@@ -170,6 +178,7 @@ def test_a_window_and_its_runner_may_sleep(job: Path, home: Path) -> None:
     assert f"{state_of(home).run}: done" in window.screen
 
 
+@WINDOW
 def test_a_refusal_is_the_line_of_the_foreground(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)
@@ -181,6 +190,7 @@ def test_a_refusal_is_the_line_of_the_foreground(job: Path, home: Path) -> None:
     assert outcome(home) == "done"
 
 
+@WINDOW
 def test_a_job_that_is_refused_starts_no_runner(tmp_path: Path, home: Path) -> None:
     path = command(tmp_path, "true")
     path.write_text(path.read_text().replace("c4.2xlarge", "no.such"))
@@ -193,6 +203,7 @@ def test_a_job_that_is_refused_starts_no_runner(tmp_path: Path, home: Path) -> N
     assert not home.exists() or not (home / "runners").exists()
 
 
+@WINDOW
 def test_in_the_foreground_a_closed_terminal_stops_the_run(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes", "--foreground") as window:
         began(job)
@@ -201,6 +212,7 @@ def test_in_the_foreground_a_closed_terminal_stops_the_run(job: Path, home: Path
     assert outcome(home) == "stopped"
 
 
+@WINDOW
 def test_a_runner_that_is_asked_to_end_returns_its_machines(job: Path, home: Path) -> None:
     with terminal("launch", job, "--yes") as window:
         began(job)

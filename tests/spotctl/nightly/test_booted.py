@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.samples import NIGHT
 from tests.spotctl.launches import COMMAND
 from tests.spotctl.nightly.booted import Booted, booted, why_not
 from tests.waiting import eventually
@@ -58,6 +59,7 @@ def outcome(computer: Booted) -> str:
     return "" if last is None else str(last["outcome"])
 
 
+@NIGHT
 def test_a_timer_starts_the_night_at_its_time(computer: Booted, tmp_path: Path) -> None:
     install(computer, tmp_path, "echo trained", clock(2))
     assert TIMER in timers(computer)

@@ -17,6 +17,7 @@ import pytest
 
 from spotctl.nightly.install import CRON_ENVIRONMENT
 from spotctl.nightly.state_dir import NightStart, StateDir
+from tests.samples import NIGHT
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
@@ -84,6 +85,7 @@ def night(tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     assert not processes(tmp_path)
 
 
+@NIGHT
 def test_a_night_of_cron_is_recorded_from_begin_to_end(night: CronNight, tmp_path: Path) -> None:
     assert night.run() == 0
     assert (night.latest.status, night.latest.reported) == (0, True)
@@ -150,6 +152,7 @@ FAULTS = (
 )
 
 
+@NIGHT
 @pytest.mark.parametrize("plant", FAULTS)
 def test_each_fault_has_one_message_and_is_seen_by_monitoring(night: CronNight, plant: object) -> None:
     assert callable(plant)
@@ -163,6 +166,7 @@ def test_each_fault_has_one_message_and_is_seen_by_monitoring(night: CronNight, 
     assert cause in night.check()
 
 
+@NIGHT
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_killed_night_is_reported_at_once_and_then_resumed(night: CronNight, tmp_path: Path, *, whole: bool) -> None:
     """If the script is killed as well, by a power cut perhaps, monitoring sees it, and the next start reports it."""

@@ -37,7 +37,7 @@ from spotctl.nightly.night_runner import NightRunner
 from spotctl.nightly.state_dir import Installed, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME
 from spotctl.run.start import runs
-from tests.samples import LONG_RUN
+from tests.samples import LONG_RUN, NIGHT
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND, processes
@@ -103,6 +103,7 @@ def kill_everything(folder: Path) -> None:
                     os.kill(int(process.name), signal.SIGKILL)
 
 
+@NIGHT
 def test_overlapping_and_repeated_starts_are_one_run_and_one_message(
     tmp_path: Path, home: Path, webhook: Hook, approved: Approved
 ) -> None:
@@ -130,6 +131,7 @@ def test_overlapping_and_repeated_starts_are_one_run_and_one_message(
     assert [one["id"] for one in webhook.got] == [sent["id"]] * 2
 
 
+@NIGHT
 def test_a_night_publishes_metrics_where_it_was_installed_to_or_where_its_start_says(
     tmp_path: Path, home: Path, webhook: Hook
 ) -> None:
@@ -143,6 +145,7 @@ def test_a_night_publishes_metrics_where_it_was_installed_to_or_where_its_start_
     assert 'spotctl_running{job="small"' in other.read_text()
 
 
+@NIGHT
 def test_the_last_result_stays_in_the_metrics_while_the_next_night_runs(
     tmp_path: Path, home: Path, webhook: Hook
 ) -> None:
@@ -186,6 +189,7 @@ def test_a_place_for_metrics_that_cannot_be_used_is_refused_by_hand_and_reported
     assert (tmp_path / "made").exists()
 
 
+@NIGHT
 @pytest.mark.slow
 def test_a_start_after_a_kill_resumes_the_run(tmp_path: Path, home: Path, webhook: Hook) -> None:
     installed(home, LONG_AT_FIRST, webhook)
@@ -288,6 +292,7 @@ def test_an_unreadable_job_file_is_reported_to_the_webhook_of_its_installation(
     approved(ended)
 
 
+@NIGHT
 def test_a_run_that_cannot_be_resumed_is_closed_and_launched_again(tmp_path: Path, home: Path, webhook: Hook) -> None:
     installed(home, LONG_AT_FIRST, webhook)
     with start(home) as first:

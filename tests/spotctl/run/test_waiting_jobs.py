@@ -13,7 +13,7 @@ from subprocess import Popen
 import pytest
 
 from spotctl.log.jobs import runner_of
-from tests.samples import LONG_RUN
+from tests.samples import LAUNCH, LONG_RUN
 from tests.spotctl.cli.test_ctrl_c import started
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.terminals import terminal
@@ -92,6 +92,7 @@ def test_waiting_jobs_are_shown_withdrawn_and_begun(files: list[Path]) -> None:
     assert spotctl("status", "--json").json["waiting"] == []
 
 
+@LAUNCH
 def test_a_launcher_that_is_asked_to_end_withdraws_the_jobs_that_wait(files: list[Path]) -> None:
     with launched(files, "--json-lines") as process:
         process.send_signal(signal.SIGTERM)
@@ -99,6 +100,7 @@ def test_a_launcher_that_is_asked_to_end_withdraws_the_jobs_that_wait(files: lis
     assert outcomes == {"joba": "stopped", "jobb": "withdrawn", "jobc": "withdrawn"}
 
 
+@LAUNCH
 def test_the_end_of_all_jobs_withdraws_those_that_wait(files: list[Path]) -> None:
     with launched(files) as process:
         down = spotctl("stop", "--all", "--json")
@@ -107,6 +109,7 @@ def test_the_end_of_all_jobs_withdraws_those_that_wait(files: list[Path]) -> Non
     assert outcomes == {"joba": "stopped", "jobb": "withdrawn", "jobc": "withdrawn"}
 
 
+@LAUNCH
 def test_jobs_whose_launcher_was_killed_begin_at_their_turn(files: list[Path]) -> None:
     """`resume` waits for the end of an interrupted run, whoever ends it; a job can be withdrawn until then."""
     with launched(files) as process:
@@ -132,6 +135,7 @@ def test_jobs_whose_launcher_was_killed_begin_at_their_turn(files: list[Path]) -
     assert spotctl("status", "--json").json["waiting"] == []
 
 
+@LAUNCH
 def test_a_window_names_the_jobs_whose_runner_was_killed(files: list[Path], tmp_path: Path) -> None:
     with terminal("launch", *files, "--yes") as window:
         window.wait_for("jobc: waits for joba and jobb")

@@ -25,6 +25,7 @@ from agileml.pipeline.run.local import parse_faults, train_local, train_simulate
 from agileml.pipeline.run.training import PipelinePlan, planned_training
 from agileml.pipeline.tensor_parts import TensorPart, pieces, split_layer
 from tests.agileml.pipeline.oracle import same, split_model, trained
+from tests.samples import PIPELINE_PROCESSES
 from tests.spotctl.command_line import spotctl
 
 MODEL, ADAM = split_model(), Optimizer("adam", 0.01)
@@ -220,6 +221,7 @@ def test_what_cannot_be_split() -> None:
             best_plan([PROFILE], request)
 
 
+@PIPELINE_PROCESSES
 def test_processes_share_layers_through_a_kill() -> None:
     """Four processes in two stages, and a fifth that takes the place of one that is killed."""
     layout = over_layers(PipelineLayout((((0, 1), (2, 4)),), (4,)), pieces(MODEL.layers), 2)

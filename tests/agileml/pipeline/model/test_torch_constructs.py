@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.samples import PIPELINE_PROCESSES
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch import nn  # noqa: E402  # torch may be missing
@@ -71,6 +73,7 @@ def test_evictions_change_nothing(seed: int) -> None:
     assert problem(seed) is None
 
 
+@PIPELINE_PROCESSES
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["BatchNorm", "bfloat16 weights"])
 def test_processes_train_as_plain_pytorch(name: str) -> None:
@@ -92,6 +95,7 @@ def test_another_process_goes_on_from_a_checkpoint(name: str, tmp_path: Path) ->
     assert largest_difference([result.losses[k] for k in sorted(result.losses)], expected) <= 1e-6
 
 
+@PIPELINE_PROCESSES
 @pytest.mark.slow
 def test_the_pipelining_of_pytorch_has_the_same_losses() -> None:
     construct = BY_NAME["BatchNorm"]

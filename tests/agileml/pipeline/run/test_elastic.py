@@ -23,6 +23,7 @@ from agileml.pipeline.run.local import PipelineStopped, parse_faults, train_loca
 from agileml.pipeline.run.training import PipelinePlan, planned_training
 from tests.agileml.pipeline.oracle import Waves, same, small_model, trained
 from tests.agileml.pipeline.run.elastic_schedules import problem
+from tests.samples import PIPELINE_PROCESSES
 from tests.waiting import eventually
 
 MODEL = small_model()
@@ -42,6 +43,7 @@ def undisturbed(batches: int, late: int = 0) -> dict[int, Weights]:
     return trained(MODEL, MOMENTUM, batches, 4, lambda _, t: max(t - late, 0))[0]
 
 
+@PIPELINE_PROCESSES
 def test_evictions_with_and_without_warning_and_joins() -> None:
     """Real processes: kills with and without another replica, a warned node, and new nodes for all of them."""
     plan = PipelinePlan(60, 4, "flush", every=3, layouts={3: STRAIGHT[3], 4: TWICE})
@@ -53,6 +55,7 @@ def test_evictions_with_and_without_warning_and_joins() -> None:
     assert len(result.history) >= 4
 
 
+@PIPELINE_PROCESSES
 def test_double_buffering_survives_the_loss_of_its_last_copy() -> None:
     """One of two stages is killed, and a spare node takes its place: both go back to the last backup."""
     plan = PipelinePlan(20, 4, "2bw", every=2, layouts={2: STRAIGHT[2]})
@@ -61,6 +64,7 @@ def test_double_buffering_survives_the_loss_of_its_last_copy() -> None:
     assert result.history[0].nodes[0] not in result.history[-1].nodes
 
 
+@PIPELINE_PROCESSES
 @pytest.mark.parametrize("fault", ["kill", "warn"])
 def test_too_few_nodes_end_the_run_with_the_newest_copy(fault: str) -> None:
     """Those that stay save it: the store gets one every 1000 updates only."""
@@ -101,6 +105,7 @@ train_local(MODEL, MOMENTUM, plan, 2, checkpoint=Path(sys.argv[1]))
 """
 
 
+@PIPELINE_PROCESSES
 def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     """Its processes end by themselves and leave nothing; the next one ends where the first has been, or later."""
     file, folders = tmp_path / "run.npz", tmp_path / "folders"

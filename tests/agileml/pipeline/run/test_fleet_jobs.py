@@ -24,8 +24,10 @@ from agileml.runtime.folders import read_secret
 from agileml.transport import TcpAddress
 from tests.agileml.pipeline.oracle import Waves, small_model, trained
 from tests.agileml.pipeline.run.fleet_jobs import BATCH, MOMENTUM, NODES, Faults, check, prepared, problem, run, same
+from tests.samples import PIPELINE_PROCESSES
 
 
+@PIPELINE_PROCESSES
 @pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "late"), [("flush", 0), ("2bw", 1)])
 def test_losses_of_nodes_and_of_the_controller_change_nothing(scheme: str, late: int) -> None:
@@ -36,6 +38,7 @@ def test_losses_of_nodes_and_of_the_controller_change_nothing(scheme: str, late:
     assert result.failures >= 2
 
 
+@PIPELINE_PROCESSES
 @pytest.mark.slow
 def test_a_job_survives_the_loss_of_all_nodes() -> None:
     """They return to the newest state in the store, and the updates after it are done again."""
@@ -46,6 +49,7 @@ def test_a_job_survives_the_loss_of_all_nodes() -> None:
     assert any(int(event.split(" from update ")[1].split()[0]) % 3 == 0 for event in begun)
 
 
+@PIPELINE_PROCESSES
 def test_a_neighbor_has_the_copy_that_an_unwarned_loss_needs() -> None:
     """Nothing is in the store, and the work of one update at most is done again."""
     result, iterations = run(prepared(60, save_every=100), Faults({6: "kill"}))
@@ -64,6 +68,7 @@ def test_a_model_that_diverges_ends_the_job() -> None:
         run(plan, Faults({}))
 
 
+@PIPELINE_PROCESSES
 def test_a_job_that_stops_at_a_loss_ends_with_its_model() -> None:
     _, losses = trained(small_model(), MOMENTUM, 8, BATCH, lambda _, t: t)
     means = [sum(losses[k] for k in range(BATCH * t, BATCH * (t + 1))) / BATCH for t in range(8)]
@@ -90,6 +95,7 @@ def join(port: int, secret: Path, name: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, *command], env=environment, stderr=subprocess.DEVNULL)
 
 
+@PIPELINE_PROCESSES
 @pytest.mark.slow
 def test_nodes_that_attach_over_tls(tmp_path: Path) -> None:
     """One is killed and another one joins; then one is warned, hands over its stage and leaves."""
@@ -123,6 +129,7 @@ def test_nodes_that_attach_over_tls(tmp_path: Path) -> None:
     assert (result.evictions, result.failures) == (1, 1)
 
 
+@PIPELINE_PROCESSES
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_cut_connections_and_lost_nodes_change_nothing(seed: int) -> None:

@@ -17,6 +17,7 @@ from agileml.pipeline.optimizers import Optimizer
 from agileml.pipeline.run.local import train_local
 from agileml.pipeline.run.training import PipelinePlan
 from tests.agileml.pipeline.oracle import WIDTH, same, small_model, trained
+from tests.samples import PIPELINE_PROCESSES
 
 SGD = Optimizer("sgd", 0.05)
 TWO = {2: PipelineLayout((((0, 2), (3, 5)),), (4,))}
@@ -39,6 +40,7 @@ class Hanging(Dense):
         return super().forward(weights, inputs, key)
 
 
+@PIPELINE_PROCESSES
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_hung_nodes_are_replaced(tmp_path: Path) -> None:
