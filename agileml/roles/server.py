@@ -46,6 +46,7 @@ from agileml.roles.server_parts import (
     PartitionMessage,
     Place,
     Restoring,
+    WorkerTraffic,
 )
 
 
@@ -69,12 +70,7 @@ class Server:
         self.backups = Backups()
         self.transit = InTransit()
         self.restoring = Restoring(initial)
-        self._timer = timer
-        """Measures how long pushes of workers wait for others; None if that is not asked for."""
-        self._pushed: dict[str, float] = {}
-        """By worker, when its last request came with a push."""
-        self._pulled: dict[int, int] = {}
-        """Bytes of each partition that were sent to workers since its last report."""
+        self.traffic = WorkerTraffic(timer)
 
     def holds(self) -> tuple[tuple[int, int], ...]:
         """Every version on this node, as (partition, clock)."""
@@ -90,8 +86,8 @@ class Server:
     def push(self, message: Push) -> None:
         """Adds a contribution; parts whose partition has moved away are forwarded."""
         elsewhere: dict[str, list[PartitionUpdate]] = {}
-        if message.want >= 0 and self._timer is not None:
-            self._pushed[message.worker] = self._timer()
+        if message.want >= 0 and self.traffic.timer is not None:
+            self.traffic.pushed[message.worker] = self.traffic.timer()
         for part in message.parts:
             served = self.served.get(part.partition)
             if served is not None:
@@ -150,7 +146,7 @@ class Server:
         """Forgets what a leaving worker reads."""
         for served in self.served.values():
             served.readers.rows.pop(worker, None)
-        self._pushed.pop(worker, None)
+        self.traffic.pushed.pop(worker, None)
 
     # -- messages for partitions that are not served here --------------------------------------------------------------
 
@@ -185,7 +181,7 @@ class Server:
         """Sends what follows: changes to the backup, reports to the controller, and values to workers."""
         for commit in outcome.commits:
             sent = self._patch(served, commit) if served.backup else 0
-            pulled = self._pulled.pop(served.partition, 0)
+            pulled = self.traffic.pulled.pop(served.partition, 0)
             report = (served.partition, commit.version.clock, False, pulled, sent, commit.sums)
             self.out.append(Send(CONTROLLER, PartitionProgress(self.node, self.epoch, *report)))
         for clock, square in outcome.squares:
@@ -193,7 +189,7 @@ class Server:
         if outcome.commits and not served.backup:
             keep_from(served.versions, self.stable)
         if outcome.replies:
-            total, timer, pushed = 0, self._timer, self._pushed
+            total, timer, pushed = 0, self.traffic.timer, self.traffic.pushed
             last, size = None, 0
             for worker, values in outcome.replies:
                 if values is not last:
@@ -202,7 +198,7 @@ class Server:
                 waited = timer() - pushed[worker] if timer is not None and worker in pushed else None
                 snapshot = Snapshot(self.epoch, served.partition, served.clock, self.stable, values, waited=waited)
                 self.out.append(Send(worker, snapshot))
-            self._pulled[served.partition] = self._pulled.get(served.partition, 0) + total
+            self.traffic.pulled[served.partition] = self.traffic.pulled.get(served.partition, 0) + total
 
     def _patch(self, served: ServedPartition, commit: Commit) -> int:
         """Sends the changes of a clock to the backup; returns their size."""
@@ -317,7 +313,7 @@ class Server:
         self.served = {}
         self.backups.begin(table, self.node)
         self.transit.begin()
-        self._pulled.clear()
+        self.traffic.pulled.clear()
         for partition, (owner, backup) in enumerate(zip(table.owners, table.backups, strict=True)):
             if self.node not in (owner, backup):
                 continue

@@ -1,4 +1,4 @@
-"""Parts of a server: backups, partitions on their way, and versions from which epochs start."""
+"""Parts of a server: partitions on their way, versions from which epochs start, and traffic with workers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -153,3 +153,14 @@ class Restoring:
         if version is None and message.sources[partition] == initial:
             return self.initial(partition)
         return version
+
+
+@dataclass(slots=True)
+class WorkerTraffic:
+    """Traffic with workers. `timer` measures how long their pushes wait for others; None if that is not asked for."""
+
+    timer: Callable[[], float] | None = None
+    pushed: dict[str, float] = field(default_factory=dict)
+    """By worker, when its last request came with a push."""
+    pulled: dict[int, int] = field(default_factory=dict)
+    """Bytes of each partition that were sent to workers since its last report."""

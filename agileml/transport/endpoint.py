@@ -63,11 +63,10 @@ class Endpoint:
             self._connector.connect(peer, address)
 
     def send(self, peer: str, kind: str, header: bytes = b"", arrays: Sequence[Array] = ()) -> int:
-        """Queues a message and returns the mark that the link's `outgoing.sent` reaches once it is sent.
+        """Queues a message and returns the mark that `sent(peer)` reaches once it is sent.
 
-        Arrays are sent from their own memory: do not change them before that, or before the link is lost. Only those
-        that are not contiguous or not little-endian are copied. Raises QueueFull if too much is queued for this peer
-        already.
+        Arrays are sent from their own memory: do not change them before that. Only arrays that are not contiguous or
+        not little-endian are copied. Raises QueueFull if too much is queued for this peer already.
         """
         link = self._links.get(peer)
         if link is None:
@@ -80,6 +79,13 @@ class Endpoint:
             )
         self._written[link] = None
         return link.outgoing.add(pieces, nbytes)
+
+    def sent(self, peer: str) -> int:
+        """The link's progress: messages whose mark is not above it are sent, and their arrays may be changed again.
+
+        A lost link has released all arrays.
+        """
+        return self._link(peer).outgoing.sent
 
     @property
     def peers(self) -> frozenset[str]:

@@ -58,7 +58,7 @@ def killed_in_mid_frame(name: str, address: str) -> None:
     endpoint.send("a", "whole", name.encode(), [np.ones(1000)])
     endpoint.flush(FOREVER)
     mark = endpoint.send("a", "half", name.encode(), [np.ones(8 << 20)])
-    while not mark - (20 << 20) > endpoint._link("a").outgoing.sent > mark - (63 << 20):
+    while not mark - (20 << 20) > endpoint.sent("a") > mark - (63 << 20):
         endpoint.flush(0)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -73,12 +73,12 @@ def test_the_mark_says_when_arrays_may_be_changed_again(meeting: Meeting) -> Non
     array = np.ones(8 << 20, np.uint8)
     small = b.send("a", "small")
     mark = b.send("a", "large", arrays=[array])
-    assert b._link("a").outgoing.sent < small < mark
-    assert len(b._link("a").outgoing) == mark - b._link("a").outgoing.sent
+    assert b.sent("a") < small < mark
+    assert len(b._link("a").outgoing) == mark - b.sent("a")
     # The other side does not read: the system's buffers fill, and the rest waits.
     assert not b.flush(0.05)
-    assert small <= b._link("a").outgoing.sent < mark
-    meeting.until(lambda: b._link("a").outgoing.sent == mark)
+    assert small <= b.sent("a") < mark
+    meeting.until(lambda: b.sent("a") == mark)
     assert not b._link("a").outgoing
     array[:] = 0
     meeting.until(lambda: len(meeting.of("a", Received)) == 2)
@@ -129,7 +129,7 @@ def test_an_unsendable_message_leaves_the_link_intact(meeting: Meeting) -> None:
 
 def test_unknown_peers_are_named(meeting: Meeting) -> None:
     a = meeting.add("a")
-    for action in (lambda: a.send("x", "k"), lambda: a.drop("x", "")):
+    for action in (lambda: a.send("x", "k"), lambda: a.sent("x"), lambda: a.drop("x", "")):
         with pytest.raises(NotConnected, match="'x'"):
             action()
     with pytest.raises(BadAddress, match="itself"):
