@@ -119,8 +119,8 @@ def ingest_snapshot(store: PriceStore, path: Path) -> FileReport:
     return report
 
 
-def _commit(store: PriceStore, fetched: FetchedRows, report: "FileReport | TaskReport") -> None:
-    if len(fetched) or fetched.watched or fetched.covered:
+def _commit(store: PriceStore, fetched: FetchedRows, report: FileReport) -> None:
+    if len(fetched) or fetched.watched:
         report.committed += store.commit(fetched)
     report.facts += len(fetched) - len(fetched.prices)
 
@@ -219,16 +219,22 @@ class _PendingRows:
         if isinstance(arrived, FetchedRows):
             self.pages.append(arrived)
             self.rows += len(arrived)
-            if self.rows < _COMMIT_ROWS:
-                return
-        elif arrived is not None and not isinstance(arrived, CloudError):
+            if self.rows >= _COMMIT_ROWS:
+                self._commit(store)
+            return
+        if arrived is not None and not isinstance(arrived, CloudError):
             raise arrived
-        if self.pages:
-            _commit(store, requested(FetchedRows.joined(self.pages), self.request), self.report)
-            self.pages, self.rows = [], 0
-        if not isinstance(arrived, FetchedRows):
-            self.report.failure = arrived
-            self.report.done = True
+        self._commit(store)
+        self.report.failure = arrived
+        self.report.done = True
+
+    def _commit(self, store: PriceStore) -> None:
+        if not self.pages:
+            return
+        fetched = requested(FetchedRows.joined(self.pages), self.request)
+        self.report.committed += store.commit(fetched)
+        self.report.facts += len(fetched) - len(fetched.prices)
+        self.pages, self.rows = [], 0
 
 
 @contextmanager

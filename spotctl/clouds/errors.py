@@ -147,10 +147,16 @@ class Refusal(NamedTuple):
     text: str = ""
 
 
-def refused(table: Iterable[Refusal], code: str, problem: str, said: str) -> SpotctlError | None:
-    """The error for a cloud's code and message, by the first row that fits; None: the table does not list it."""
+def refused(
+    table: Iterable[Refusal], code: str, problem: str, said: str, *, any_case: bool = False
+) -> SpotctlError | None:
+    """The error for a cloud's code and message, by the first row that fits; None: the table does not list it.
+
+    `any_case` is for a cloud that does not always write a code in the same way.
+    """
     for refusal in table:
-        if refusal.code.lower() in ("", code.lower()) and re.search(refusal.text, said, re.IGNORECASE):
+        same = refusal.code.lower() == code.lower() if any_case else refusal.code == code
+        if (same or not refusal.code) and re.search(refusal.text, said, re.IGNORECASE):
             return refusal.kind(f"{problem}; {refusal.cure}" if refusal.cure else problem)
     return None
 

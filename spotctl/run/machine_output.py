@@ -93,7 +93,7 @@ class RunOutput:
 
 
 class _Reading:
-    """How far the output of one machine was read. A provider keeps that of machines gone for some days."""
+    """How far the output of one machine was read."""
 
     def __init__(self, machine: str, source: "CloudProvider | KeptOutput") -> None:
         self._machine, self._source = machine, source

@@ -200,7 +200,8 @@ class FleetReplay:
     def __post_init__(self) -> None:
         self._order = count()
         self._running, self._began, self._end = 0, 0.0, 0.0
-        """The number of batches that the nodes are working on, and since and until when; 0 if they are lost."""
+        """The number of batches of the latest work, and its beginning and end; 0 before the first work, and if it is
+        lost."""
 
     def put(self, at: float, step: Step) -> None:
         """Plays a step at a time, such as a call of the controller."""
@@ -254,12 +255,13 @@ class FleetReplay:
 
         end = now + length * (last - order.first) / (order.last - order.first)
         self._running, self._began, self._end = last - order.first, now, end
+        together = last if last > order.last else None
         for node, _ in working:
-            self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {}), last if last > order.last else 0))
+            self.put(end, partial(self._end_work, BatchesDone(node, order.epoch, {}), together))
 
-    def _end_work(self, done: BatchesDone, together: int, now: float) -> Instructions:
-        """Also tells the controller up to which batch work orders were played `together` as one; 0: there was one."""
-        if done.epoch == self.controller.epoch and together > self.controller.batch:
+    def _end_work(self, done: BatchesDone, together: int | None, now: float) -> Instructions:
+        """Also tells the controller up to which batch work orders were played `together` as one, if they were."""
+        if together is not None and done.epoch == self.controller.epoch and together > self.controller.batch:
             self.controller.resume(together, {})
         return self.controller.report(done, now)
 

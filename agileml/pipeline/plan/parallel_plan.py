@@ -127,7 +127,8 @@ class PipelineStage:
 
 @dataclass(frozen=True)
 class ModelSplit:
-    """Consecutive stages, and the seconds per input of the slowest stage or link."""
+    """Consecutive stages, and the seconds per input of the slowest stage or link. Of the one that is chosen, also what
+    its `bottleneck` is, and the other splits with why each was `rejected`."""
 
     stages: tuple[PipelineStage, ...]
     seconds: float

@@ -95,7 +95,7 @@ class StageState:
         self._piece = {layer: piece for piece in pieces(self.model.layers) for layer in piece}
 
     def forward(self, span: Sequence[int], microbatch: int, version: int, inputs: Values) -> Awaiting[Values]:
-        """The output of layers `span` with one weight version, which the backward pass will use too."""
+        """The output of layers `span` with one weight version: `backward` must get the same one."""
         buffers = {layer: self.layers[layer].buffers for layer in span if layer in self.layers}
         outputs, stashes, changed = yield from self._pass(PARTIAL, span, microbatch, version, (inputs, buffers))
         for layer, arrays in changed.items():

@@ -24,7 +24,7 @@ def cheapest(window: Window) -> Steps:
     gap, job = window.record.gap, window.job
     regions = window.record.regions
     across = np.array([[a != b for b in regions] for a in regions])
-    delay = job.delay + across * window.rules.moving
+    delay = job.delay + across * window.rules.moving_time
     parts = gap // gcd(gap, *np.unique(delay).tolist())
     slack = job.steps(gap) * gap - job.work
     parts = max(1, min(parts, _MAX_PARTS * gap // max(slack, 1)))

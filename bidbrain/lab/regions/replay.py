@@ -2,8 +2,8 @@
 
 A decision holds for a whole step. A start, anywhere, makes no progress for the start delay, which is consumed
 continuously; a refused start is free. Spot that is not up at a step is lost at its beginning. Moving the checkpoint to
-another region costs money, and `Rules.moving` on top of the delay. A probe that succeeds costs its minutes. An elastic
-job takes as many machines as a zone grants, pays for these, and is slower by as much.
+another region costs money, and `Rules.moving_time` on top of the delay. A probe that succeeds costs its minutes. An
+elastic job takes as many machines as a zone grants, pays for these, and is slower by as much.
 """
 
 import re
@@ -82,14 +82,14 @@ class Rules:
     """The charges of a replay, and the time that moves and probes take.
 
     `published` replays the quirks of the published simulator: the last step is not billed. Taking a checkpoint from one
-    region to another costs `usd_per_gb`, or what `pairs` has for the two, and takes `moving` on top of a start.
+    region to another costs `usd_per_gb`, or what `pairs` has for the two, and takes `moving_time` on top of a start.
     """
 
     published: bool = False
     usd_per_gb: float = 0.02
     pairs: Mapping[frozenset[str], float] = field(default_factory=dict)
     within_region: float = 0.0
-    moving: int = 0
+    moving_time: int = 0
     probe: int = MINUTE
 
     def moving_usd(self, regions: tuple[str, ...], gb: float) -> Floats:
@@ -189,7 +189,7 @@ class Field:
         self.on_demand = window.record.on_demand
         self.steps = window.record.steps
         several = len(set(self.regions)) > 1
-        self.longest_delay = window.job.delay + (window.rules.moving if several else 0)
+        self.longest_delay = window.job.delay + (window.rules.moving_time if several else 0)
         self.now = 0
         self.work_left = window.job.work
         self.delay_left = 0
@@ -249,7 +249,7 @@ class Field:
         moved = self.home is not None and self.home != machine.zone
         self.this_step.moves += moved
         across = moved and self.regions[self.home or 0] != self.regions[machine.zone]
-        self.delay_left = self.job.delay + (self._window.rules.moving if across else 0)
+        self.delay_left = self.job.delay + (self._window.rules.moving_time if across else 0)
         self.machine, self.home = machine, machine.zone
 
     def begin_step(self) -> None:

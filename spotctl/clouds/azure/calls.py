@@ -336,7 +336,7 @@ REFUSALS: Final = (
 
 def of_deployment(code: str, text: str) -> SpotctlError:
     """The error for a deployment that Azure refused with this code."""
-    return refused(REFUSALS, code, text, text) or UnknownRefusal(text, code)
+    return refused(REFUSALS, code, text, text, any_case=True) or UnknownRefusal(text, code)
 
 
 @contextmanager
@@ -346,4 +346,5 @@ def translated(subject: str = "") -> Iterator[None]:
         yield
     except CloudError as error:
         text = f"{subject}: {error}" if subject else str(error)
-        raise (refused(REFUSALS, error.code, text, text) or error_of_kind(error, text)) from error
+        known = refused(REFUSALS, error.code, text, text, any_case=True)
+        raise (known or error_of_kind(error, text)) from error

@@ -49,7 +49,8 @@ _SSH_PORT: Final = 22
 class AzureProvider(RentingProvider):
     """Machines in one subscription; it signs in when it is first used. `agents` prepare the machines.
 
-    A call waits this long for Azure to finish an accepted allocation or deletion, and looks this often.
+    A call waits up to `patience_seconds` for Azure to finish an accepted allocation or deletion, and looks every
+    `poll_seconds`.
     """
 
     name = "azure"

@@ -222,7 +222,6 @@ def _store(folder: Path, files: Mapping[str, bytes]) -> Archive:
             kind = zipfile.ZIP_STORED if name.endswith(_STORED_SUFFIXES) else zipfile.ZIP_DEFLATED
             entry.compress_type, entry.external_attr, entry.create_system = kind, 0o644 << 16, 3
             archive.writestr(entry, files[name])
-
     content = buffer.getvalue()
     digest = hashlib.sha256(content).hexdigest()
     path = folder / f"{digest}.zip"

@@ -199,7 +199,9 @@ class MachineConnection:
 
     def host(self) -> SshHost:
         """How to reach the machine. Unanswered: its console does not show its host key yet."""
-        machine, known = self.machine, self._known_host()
+        known = self._known_host()
+        # The cloud may have listed a new address while its console was asked.
+        machine = self.machine
         return SshHost(machine.id, machine.host, machine.port, machine.user, self._home.key, known)
 
     def messages_file(self) -> Path:

@@ -120,8 +120,8 @@ class Bringing:
 
         self._progress("starting its agent")
         bundles = (needed.code.digest, *((packages.digest,) if packages is not None else ()))
-        folder = "" if needed.job is None else needed.job.digest
-        start = AgentStart(self._machine, index, secret.hex(), secrets, bundles, folder)
+        job_digest = "" if needed.job is None else needed.job.digest
+        start = AgentStart(self._machine, index, secret.hex(), secrets, bundles, job_digest)
         service = f"cd {layout.BUNDLES}/{needed.code.digest} && exec env -i {shlex.quote(python.path)} -E -s -S"
         answer = self._ssh.run(f"{service} -m spotctl.agent.rented", json.dumps(asdict(start)).encode())
         if answer.strip() != "running":

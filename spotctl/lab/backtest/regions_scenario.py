@@ -97,7 +97,7 @@ def load(path: Path) -> tuple[list[Window], tuple[str, ...]]:
         file.moving.usd_per_gb,
         pairs,
         file.moving.within_region,
-        moving=round(file.moving.hours * HOUR),
+        moving_time=round(file.moving.hours * HOUR),
         probe=round(file.probe.minutes * MINUTE),
     )
     windows = [

@@ -209,7 +209,7 @@ class _Move:
                 self._note("packing the runner")
                 target.install(RunnerArchives.pack(self._spec, rendezvous, folder, cloud, target.platform()))
                 sending.set_result(target)
-            except Exception as error:  # noqa: BLE001 - the run says it, and returns its machines
+            except BaseException as error:  # noqa: BLE001 - the run says it, and returns its machines
                 sending.set_exception(error)
 
         threading.Thread(target=send, daemon=True).start()

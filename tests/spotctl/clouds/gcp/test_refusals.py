@@ -107,6 +107,8 @@ def test_an_unknown_code_ends_cleanly(made: World) -> None:
     error = of_operation("creation", "BRAND_NEW", "The moon is in the way.")
     assert type(error) is UnknownRefusal
     assert str(error) == "gcp: creation: The moon is in the way. (BRAND_NEW)"
+    # Operations have codes of their own, which are written like those of calls, but for their case.
+    assert type(of_operation("creation", "FORBIDDEN", "HTTP 403")) is UnknownRefusal
     made.server.project.refuse(B, "BRAND_NEW")
     with pytest.raises(ProviderError, match="BRAND_NEW"):
         made.provider().create(order(machines=1))
