@@ -26,13 +26,13 @@ def test_a_run_goes_on_without_the_terminal_that_moved_it(tmp_path: Path, monkey
             monkeypatch.setenv(name, value)
         with terminal("launch", job, "--yes") as window:
             window.wait_for("the runner now lives on")
-            window.wait_for("1 transient")
+            window.wait_for("1 spot")
             window.close()
             window.command.wait(60)
         machines = {machine.id for machine in running(cloud.server)}
         assert len(machines) == 2
         with terminal("resume", "counting") as window:
-            window.wait_for("1 transient")
+            window.wait_for("1 spot")
             window.type(CTRL_C)
             assert window.exit_code() == 0
         assert "continues without this computer; 'spotctl stop counting' stops it" in window.screen
