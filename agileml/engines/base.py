@@ -115,7 +115,7 @@ class MachineFleet(Protocol):
 
 
 class ControllerLink(Protocol):
-    """The job loop's connection to the controller. The link outlives a controller: a restarted one is told all.
+    """The job loop's connection to the controller. It outlives a controller: one that is restarted is told everything.
 
     By default it has nothing to tell it, and does not wait.
     """

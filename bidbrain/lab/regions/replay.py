@@ -105,7 +105,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """A job from one start of a record, of which `record` has only the window's steps."""
+    """A job that starts at one moment of a record; `record` has only the steps of its window."""
 
     record: ZonesRecord
     job: RegionJob

@@ -47,7 +47,7 @@ _CLOUD = "azure"
 
 
 class AzureBuyer:
-    """Buys for one subscription; `inventory` and `groups` are what it buys for. It caches only to save calls."""
+    """Buys for one subscription. `inventory` lists its machines; `groups` makes groups of runs. Caches save calls."""
 
     def __init__(
         self,

@@ -307,7 +307,7 @@ RESERVATION_REFUSALS = (
     Refusal("", NotFound, _MATCH, _AUTOSCALER, r"no available resources in specified reservations"),
     Refusal("", NotFound, _MATCH, _RESERVATIONS, r"resource\.reservationAffinity"),
 )
-"""Whatever their codes."""
+"""Refusals of reservations: Google says them with various codes, so only their texts count."""
 
 _TABLE = (*RESERVATION_REFUSALS, *REFUSALS)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Watched:
-    """A run of which some turns are reported, each with what its machines wait for then."""
+    """A run, some of whose turns are reported with what its machines are waiting for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch, self._lines = monkeypatch, list[str]()
@@ -27,7 +27,7 @@ class Watched:
         self._report = turn_reports(spec, cast("Runner", self._runner), observer)
 
     def line(self, starting: str, now: float) -> str:
-        """What is said of a turn; empty for nothing."""
+        """The line about a turn; empty if there is none."""
         self._runner.starting = starting
         self._lines.clear()
         with self._monkeypatch.context() as patched:
