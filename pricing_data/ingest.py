@@ -111,7 +111,7 @@ def ingest_snapshot(store: PriceStore, path: Path) -> FileReport:
         snapshot = read_snapshot(path)
         report.rows = len(snapshot.table)
         report.unused = ("signature",) if snapshot.is_signed else ()
-        _commit(store, snapshot.fetched(), report)
+        _commit(store, FetchedRows(prices=snapshot.table.batch(), watched=snapshot.table.watched), report)
     except BadInput as error:
         report.failure = str(error)
     except StoreError as error:

@@ -14,7 +14,6 @@ import numpy as np
 
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import BadInput, StoreError
-from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.series import WatchRecord, clipped, of_events
 from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
@@ -38,10 +37,6 @@ class PriceSnapshot:
     def span(self) -> Span:
         start = parse_time(self.day)
         return Span(start, start + DAY)
-
-    def fetched(self) -> FetchedRows:
-        """The rows as the store takes them."""
-        return FetchedRows(prices=self.table.batch(), watched=self.table.watched)
 
 
 def take(table: PriceTable, cloud: str, day: str) -> PriceSnapshot:

@@ -103,25 +103,13 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def parse_usd(text: str, what: str = "price") -> int:
-    """Nano-dollars of a decimal price; finer digits are rounded half to even. `what` names it in an error.
+def parse_usd(text: str, what: str = "price", most: int = MAX_USD_PER_HOUR, unit: str = " per hour") -> int:
+    """Nano-dollars of a decimal price, or with `unit` empty of an amount of money; finer digits are rounded half to
+    even. `what` names it in an error.
 
-    >>> parse_usd("0.0162")
-    16200000
+    >>> parse_usd("0.0162"), parse_usd("25000.5", "--max-cost", MAX_USD, unit="")
+    (16200000, 25000500000000)
     """
-    return _nanos(text, what, MAX_USD_PER_HOUR, " per hour")
-
-
-def parse_amount(text: str, what: str) -> int:
-    """Nano-dollars of an amount of money, as `parse_usd` reads a price.
-
-    >>> parse_amount("25000.5", "--max-cost")
-    25000500000000
-    """
-    return _nanos(text, what, MAX_USD, "")
-
-
-def _nanos(text: str, what: str, most: int, unit: str) -> int:
     if not _DECIMAL.fullmatch(text.strip()):
         raise BadInput(f"{what} {text!r} is not a decimal number of US dollars{unit}")
     dollars = Decimal(text.strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -158,15 +159,19 @@ def run(
 
 
 def _night(session: Session, state_dir: StateDir, metrics: str, *, scheduled: bool) -> StartReport:
+    from spotctl.home import config
     from spotctl.nightly import environment
     from spotctl.nightly.hours import local_zone
-    from spotctl.nightly.night_runner import NightRunner, apply_environment
+    from spotctl.nightly.night_runner import NightRunner
     from spotctl.nightly.state_dir import installed
     from spotctl.show.metrics import publishing
     from spotctl.show.runs.reading import RunViews
 
     nightly = installed(state_dir)
-    settings = apply_environment(nightly, state_dir, environment.read_file(state_dir.environment))
+    # This process gets the environment of the night, and the settings are read from it.
+    variables = environment.read_file(state_dir.environment)
+    os.environ.update({"PATH": nightly.path, **variables, "SPOTCTL_HOME": str(state_dir.home)})
+    settings = config.load(os.environ, state_dir.home)
     runner = NightRunner(nightly, state_dir, settings, local_zone()[0], scheduled)
     place, markets = metrics or nightly.metrics, RunViews(settings)
     # The night runs without metrics rather than not at all.

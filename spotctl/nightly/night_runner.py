@@ -18,7 +18,6 @@ from bidbrain.billing import usd
 from pricing_data.units import SECOND
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, Within
-from spotctl.home import config
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, MissingSecret
 from spotctl.home.paths import Paths
@@ -321,9 +320,3 @@ def with_night_deadline(spec: JobSpec, night: Night, now: int, zone: tzinfo) -> 
     if own is not None and own.moment(now, zone) <= night.stop_at:
         return spec
     return replace(spec, deadline=Within(remaining))
-
-
-def apply_environment(nightly: Installed, state_dir: StateDir, variables: Mapping[str, str]) -> Settings:
-    """Sets the environment of this process to that of the night, and reads the settings from it."""
-    os.environ.update({"PATH": nightly.path, **variables, "SPOTCTL_HOME": str(state_dir.home)})
-    return config.load(os.environ, state_dir.home)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from pricing_data.units import parse_amount
+from pricing_data.units import MAX_USD, parse_usd
 from spotctl.cli.progress import planning, waiting
 from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.live_runs import live_view
@@ -77,7 +77,7 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     for spec in specs:
         runs.check_launchable(spec)
         check_installed(spec)
-    limit = parse_amount(max_cost, "--max-cost") if max_cost else None
+    limit = parse_usd(max_cost, "--max-cost", MAX_USD, unit="") if max_cost else None
     if len(specs) == 1 and specs[0].on_ray:
         return Prepared(JobPlans(), moves=False, on_ray=specs[0])
     concurrent_runs.check_together(specs)
