@@ -49,7 +49,8 @@ def split(message: Encoded, limits: FrameLimits) -> Iterator[Encoded]:
         description = _pack((kind, header, [described(array) for array in arrays]))
         total = len(description) + sum([array.nbytes for array in arrays])
         start = 0
-        for pieces in _cut(chain([np.frombuffer(description, np.uint8)], map(_flat, arrays)), limits):
+        flat = (carried(array).reshape(-1).view(np.uint8) for array in arrays)
+        for pieces in _cut(chain([np.frombuffer(description, np.uint8)], flat), limits):
             yield BUCKET, _pack((start, len(description), total)), pieces
             start += sum([piece.size for piece in pieces])
 
@@ -82,11 +83,6 @@ def _cut(memory: Iterable[Array], limits: FrameLimits) -> Iterator[list[Array]]:
             used = start + piece.size
     if pieces:
         yield pieces
-
-
-def _flat(array: Array) -> Bytes:
-    flat: Bytes = carried(array).reshape(-1).view(np.uint8)
-    return flat
 
 
 class Assembly:

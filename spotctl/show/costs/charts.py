@@ -191,7 +191,14 @@ def footprint(
         area = el("path", d=markup.path([*there, *reversed(back)]) + "Z", class_=layer.class_)
         parts.append(markup.titled(area, layer.name))
         floor = top
-    parts += [_stage(canvas, x, stage) for stage in stages]
+    band_top = canvas.top - _BAND - 14
+    for since, until, number in stages:
+        left, right, name = x(since), x(until), f"stage {number}"
+        width = right - left
+        band = el("rect", x=left, y=band_top, width=max(width - 1, 0.5), height=_BAND, class_=f"stage{number}")
+        words = name if width > 52 else str(number) if width > 14 else ""
+        label = markup.text((left + right) / 2, band_top + 14, words, "band", "middle") if words else Html()
+        parts.append(markup.titled(fragment(band, label), name))
     for moment, warned, tooltip in marks:
         # A triangle: filled for an eviction without warning, empty with one.
         at, above = x(moment), canvas.top - 11
@@ -267,15 +274,3 @@ def _stacked(layers: Sequence[Layer]) -> list[list[tuple[int, float]]]:
         sums = [low + value for low, (_, value) in zip(sums, layer.data, strict=True)]
         levels.append([(at, value) for (at, _), value in zip(layer.data, sums, strict=True)])
     return levels
-
-
-def _stage(canvas: markup.Canvas, x: markup.Scale, stage: StageBand) -> Html:
-    since, until, number = stage
-    begin, end = x(since), x(until)
-    top = canvas.top - _BAND - 14
-    band = el("rect", x=begin, y=top, width=max(end - begin - 1, 0.5), height=_BAND, class_=f"stage{number}")
-    name = f"stage {number}"
-    length = end - begin
-    words = name if length > 52 else str(number) if length > 14 else ""
-    label = markup.text((begin + end) / 2, top + 14, words, "band", "middle") if words else Html()
-    return markup.titled(fragment(band, label), name)

@@ -52,11 +52,11 @@ class NameColumns:
     @property
     def width(self) -> int:
         """The width of all columns side by side, with the gaps between them."""
-        return sum(_widest(column) + _GAP for column in self._columns) - _GAP
+        return sum(width + _GAP for width in self._widths) - _GAP
 
     def within(self, width: int) -> "NameColumns":
         """The columns in this width: names that are too long are broken where a person would break them."""
-        first, *others = (_widest(column) for column in self._columns)
+        first, *others = self._widths
         room = max(width - sum(others) - _GAP * len(others), _MIN_NAME)
         if first <= room:
             return self
@@ -64,8 +64,9 @@ class NameColumns:
         return NameColumns((_broken(self.headings[0], room), *self.headings[1:]), tuple(rows))
 
     @property
-    def _columns(self) -> list[tuple[str, ...]]:
-        return list(zip(self.headings, *(names for names, _ in self.rows), strict=True))
+    def _widths(self) -> list[int]:
+        columns = zip(self.headings, *(names for names, _ in self.rows), strict=True)
+        return [max(map(len, column)) for column in columns]
 
 
 def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
@@ -84,10 +85,6 @@ def nested(by: Sequence[Grouping], groups: Sequence[Group]) -> NameColumns:
     return NameColumns(
         (", ".join(grouping.value for grouping in levels), *(grouping.value for grouping in others)), tuple(rows)
     )
-
-
-def _widest(cells: Sequence[str]) -> int:
-    return max(map(len, cells))
 
 
 def _broken(name: str, room: int) -> str:
