@@ -55,7 +55,7 @@ class ParamCache:
         """Stores rows of a version of a partition; its other rows are no longer cached."""
         if self.wire is not None:
             values = self.wire.received(partition, values)
-        assign_into(self.views(partition), values)
+        assign_into(self.layout.views(partition, self.arrays), values)
         for index, part in enumerate(values):
             rows = _NO_ROWS if part is None else part.rows
             if rows is None:
@@ -88,10 +88,6 @@ class ParamCache:
         held[:] = False
         held[rows] = True
         self.partial.add((partition, index))
-
-    def views(self, partition: int) -> PartitionState:
-        """A partition's rows, to be written in place."""
-        return self.layout.views(partition, self.arrays)
 
 
 class UpdateBuffer:

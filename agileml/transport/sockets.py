@@ -94,7 +94,21 @@ _TLS_RECORD = 16 << 10
 _TLS_MOST = 1 << 20
 
 
-class PlainStream:
+class _SocketStream:
+    """A stream over a socket."""
+
+    _socket: socket.socket
+
+    def fileno(self) -> int:
+        """The descriptor, for the selector."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+
+class PlainStream(_SocketStream):
     """A Unix or TCP socket."""
 
     holds_data = False
@@ -104,10 +118,6 @@ class PlainStream:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-
-    def fileno(self) -> int:
-        """The descriptor, for the selector."""
-        return self._socket.fileno()
 
     def establish(self) -> bool:
         """Completes connecting; raises OSError if it failed."""
@@ -134,14 +144,11 @@ class PlainStream:
         except BlockingIOError:
             return None
 
-    def close(self) -> None:
-        """Closes the socket."""
-        self._socket.close()
 
-
-class TlsStream:
+class TlsStream(_SocketStream):
     """A TCP socket under TLS."""
 
+    _socket: ssl.SSLSocket
     short_read_is_last = False
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, server_hostname: str | None) -> None:
@@ -159,10 +166,6 @@ class TlsStream:
     def holds_data(self) -> bool:
         """Whether decrypted bytes are buffered."""
         return self._socket.pending() > 0
-
-    def fileno(self) -> int:
-        """The descriptor, for the selector."""
-        return self._socket.fileno()
 
     def establish(self) -> bool:
         """Continues the TLS handshake; True once it is complete."""
@@ -197,10 +200,6 @@ class TlsStream:
             return self._socket.send(data)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
-
-    def close(self) -> None:
-        """Closes the socket."""
-        self._socket.close()
 
 
 Stream = PlainStream | TlsStream
