@@ -257,6 +257,12 @@ class RunState:
     lost: tuple[ev.RowsLost, ...] = ()
 
     @property
+    def job(self) -> str:
+        """The job of the run, which has begun."""
+        assert self.began is not None
+        return self.began.job
+
+    @property
     def rows_lost(self) -> int:
         """How many rows of the run a repair of the log has dropped."""
         return sum(loss.rows for loss in self.lost)

@@ -134,13 +134,13 @@ class LiveRuns:
         for state in states if self._ends_runs else ():
             # The next turn asks again, and fails if it cannot.
             with suppress(SpotctlError):
-                runs.request_stop(_job(state), self._session.settings)
+                runs.request_stop(state.job, self._session.settings)
 
     def interruption(self) -> str:
         """The runs that a second Ctrl-C leaves behind, and how to continue them."""
         paths = Paths(self._session.settings.home)
         with EventLog(paths.log) as log:
-            latest = [latest_run(log, _job(state)) for state in self.seen.values()]
+            latest = [latest_run(log, state.job) for state in self.seen.values()]
         left = [state for state in latest if state is not None and state.ended is None]
         waits = [
             waiting_text(job, paths, attended=False)
@@ -159,11 +159,6 @@ class LiveRuns:
         else:
             name = f"{job}: " if job and self.view.several else ""
             self._session.remark(f"{format_time(wall_us() // SECOND * SECOND)} {name}{line}")
-
-
-def _job(state: RunState) -> str:
-    assert state.began is not None
-    return state.began.job
 
 
 def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Alarm) -> None:

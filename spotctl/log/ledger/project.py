@@ -245,7 +245,7 @@ class _Page:
         needed = use is not Use.REDONE and not (self.replaces and use in (Use.STARTING, Use.LOADING))
         return LedgerRow(
             self.state.run,
-            _job(self.state),
+            self.state.job,
             self.held.id,
             allocation.market,
             allocation.reliable,
@@ -284,13 +284,8 @@ def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:
         clouds = state.began.provider.split("+")
         markets = [Market(clouds[0], "unknown", NO_ZONE, "unknown")]
     if amount:
-        row = (state.run, _job(state), "", markets[0], False, False, state.at, state.at, ChargeKind.UNKNOWN)
+        row = (state.run, state.job, "", markets[0], False, False, state.at, state.at, ChargeKind.UNKNOWN)
         yield LedgerRow(*row, Use.WORKING, 0, amount, 0, settled=True)
-
-
-def _job(state: RunState) -> str:
-    assert state.began is not None
-    return state.began.job
 
 
 # -- machines whose end is not known -----------------------------------------------------------------------------------
