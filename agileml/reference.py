@@ -141,7 +141,7 @@ class _ReferenceWorker:
     def summed(self, accepted: Accepted) -> ClockDeltas:
         totals: ClockDeltas = {}
         for _ in self._chunks(accepted):
-            for partition, delta in self._travelled(self.view.take(), accepted.clock).items():
+            for partition, delta in self._travelled(self.view.own.take(), accepted.clock).items():
                 totals[partition] = accumulate(totals.get(partition), delta, self.rule.declared.aggregation)
         return totals
 

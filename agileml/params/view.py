@@ -197,6 +197,7 @@ class ChunkView(CacheView):
         super().__init__(cache, app)
         self._by = by
         self.own = UpdateBuffer(cache.layout, by)
+        """The chunk's own updates; taking them ends the chunk."""
 
     def begin(self, clock: int) -> None:
         """Starts a chunk; discards the updates of a chunk that failed or was abandoned."""
@@ -248,10 +249,6 @@ class ChunkView(CacheView):
                 return
             selected = np.arange(selected.start, selected.stop)
         self.own[name].add(selected, values)
-
-    def take(self) -> dict[int, Delta]:
-        """Ends the chunk and returns its updates, by partition, in memory that the caller owns."""
-        return self.own.take()
 
 
 class WriteBack:

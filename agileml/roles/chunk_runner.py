@@ -69,7 +69,7 @@ class _Updates:
         """Adds the updates of a chunk, which has been computed against the view, to its clock."""
         if self._ordered:
             clock = self._separate.setdefault(chunk.clock, {})
-            for partition, delta in self._sent(self.view.take(), chunk.clock).items():
+            for partition, delta in self._sent(self.view.own.take(), chunk.clock).items():
                 clock.setdefault(partition, []).append(UpdateEntry(chunk.data, chunk.chunk, delta))
         else:
             self._sums.collect(chunk.clock, self.view)

@@ -83,7 +83,7 @@ def test_a_chunk_reads_its_own_updates_and_returns_them(
                 selected = rows_read if rows_read is not None else slice(None)
                 expected = by.ufunc(params[each][selected], own[each][selected])
                 assert same_bits(view.read(each, rows_read), expected)
-        assert equal(spelled_out(cache.layout, view.take(), by), brute_force(cache.layout, updates, by))
+        assert equal(spelled_out(cache.layout, view.own.take(), by), brute_force(cache.layout, updates, by))
         assert equal(cache.arrays, params)
 
 
@@ -104,7 +104,7 @@ def test_chunks_written_back_equal_the_sum_of_their_updates(
             for name, rows, delta in updates:
                 view.update(name, rows, delta)
             write_back.collect(clock, view)
-            assert view.take() == {}
+            assert view.own.take() == {}
             chunk = brute_force(cache.layout, updates, by)
             total = {name: by.ufunc(total[name], chunk[name]) for name in total}
         assert equal(spelled_out(cache.layout, write_back.take(clock), by), total)
@@ -133,7 +133,7 @@ def test_taken_rows_are_relative_to_the_segment_sorted_and_unique() -> None:
     view = ChunkView(cache, "app")
     view.begin(1)
     view.update("w", [13, 11, 2, 13], np.ones((4, 2), np.float32))
-    harvest = view.take()
+    harvest = view.own.take()
     first, second = harvest[0][0], harvest[1][0]
     assert first is not None
     assert second is not None
@@ -150,7 +150,7 @@ def test_with_more_than_half_of_the_rows_a_delta_is_dense() -> None:
     for rows, is_dense in ((5, False), (6, True)):
         view.begin(1)
         view.update("w", range(rows), np.ones(rows))
-        part = view.take()[0][0]
+        part = view.own.take()[0][0]
         assert part is not None
         assert (part.rows is None) == is_dense
 
@@ -162,7 +162,7 @@ def test_the_caller_owns_the_taken_updates(rows: list[int] | slice | None) -> No
     delta = np.ones(8)[slice(None) if rows is None else rows]
     view.update("w", rows, delta)
     delta[:] = 7
-    harvest = view.take()
+    harvest = view.own.take()
     before = [part.values.copy() for delta_of in harvest.values() for part in delta_of if part]
     view.begin(2)
     view.update("w", None, np.full(8, 9.0))
@@ -177,7 +177,7 @@ def test_a_failed_chunk_leaves_no_updates() -> None:
         view.update("w", rows, np.ones(8 if rows is None else 1))
         view.begin(1)
         assert not view.read("w").any()
-        assert view.take() == {}
+        assert view.own.take() == {}
 
 
 def test_values_are_read_only() -> None:
@@ -200,7 +200,7 @@ def test_a_cache_is_as_old_as_its_oldest_partition() -> None:
     view = ChunkView(cache, "app")
     view.begin(1)
     view.update("w", [5], np.ones(1))
-    cache.assign(1, view.take()[1], 3)
+    cache.assign(1, view.own.take()[1], 3)
     assert cache.clock == 3
     assert cache.arrays["w"].tolist() == [0, 1, 2, 3, 4, 1, 6, 7]
 
@@ -225,7 +225,7 @@ def test_wrong_names_rows_and_shapes_are_refused(name: str, rows: RowSelection, 
     view.begin(7)
     with pytest.raises(BadTrainer, match=problem):
         view.update(name, rows, delta)
-    assert view.take() == {}
+    assert view.own.take() == {}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
