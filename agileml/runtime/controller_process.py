@@ -52,7 +52,10 @@ REWRITE_BYTES = 4 << 20
 
 
 class Memory:
-    """Everything that a restarted controller has to know, as lines of a file."""
+    """Everything that a restarted controller has to know, as lines of a file.
+
+    That includes which process has the name of a node, with its heartbeat process: see `Names`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.record: dict[str, Any] | None = None
@@ -156,11 +159,15 @@ class Memory:
         self.history.append(observation)
         self._write({"observed": asdict(observation)})
 
-    def join(self, name: str, instance: str) -> None:
-        """A process has joined under this name, which belongs to it from now on."""
-        if name not in self.instances:
-            self.instances[name] = instance
-            self._write({"joined": {name: instance}})
+    def taken(self, peer: Identity) -> bool:
+        """Two processes under one name would each get half of its messages."""
+        return self.instances.get(node_of(peer.name), peer.instance) != peer.instance
+
+    def give(self, peer: Identity) -> None:
+        """Notes the process of a node as the owner of its name."""
+        if _is_node(peer.name) and peer.name not in self.instances:
+            self.instances[peer.name] = peer.instance
+            self._write({"joined": {peer.name: peer.instance}})
 
     def close(self) -> None:
         """Closes the file."""
@@ -179,22 +186,6 @@ def _line(entry: dict[str, Any]) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
-class NodeNames:
-    """The name of a node belongs to one process and its heartbeat process, also after a restart of the controller."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-
-    def taken(self, peer: Identity) -> bool:
-        """Two processes under one name would each get half of its messages."""
-        return self._memory.instances.get(node_of(peer.name), peer.instance) != peer.instance
-
-    def give(self, peer: Identity) -> None:
-        """Notes the owner."""
-        if _is_node(peer.name):
-            self._memory.join(peer.name, peer.instance)
-
-
 class ControllerProcess:
     """Runs the controller: passes it messages and ticks, and carries out its instructions."""
 
@@ -205,7 +196,7 @@ class ControllerProcess:
             role.rendezvous,
             CONTROLLER,
             role.job.transport,
-            names=NodeNames(self._memory),
+            names=self._memory,
             messages=(*role.messages, *BLOB_MESSAGES),
         )
         blobs = blobs_of(role.rendezvous)

@@ -13,7 +13,7 @@ from agileml.core.members import heartbeat_name
 from agileml.job import Observation
 from agileml.policies.stage import ClockSums
 from agileml.runtime import controller_process
-from agileml.runtime.controller_process import Memory, NodeNames
+from agileml.runtime.controller_process import Memory
 from agileml.transport import Identity
 
 
@@ -48,14 +48,14 @@ def test_a_name_belongs_to_its_process_also_after_restarts(tmp_path: Path) -> No
     path = tmp_path / "memory"
     owner, other = Identity("t1", "first"), Identity("t1", "second")
     memory = Memory(path)
-    assert not NodeNames(memory).taken(other)
-    NodeNames(memory).give(owner)
+    assert not memory.taken(other)
+    memory.give(owner)
     memory.close()
     for _ in range(2):
         again = Memory(path)
-        assert NodeNames(again).taken(other)
-        assert NodeNames(again).taken(replace(other, name=heartbeat_name("t1")))
-        assert not NodeNames(again).taken(owner)
+        assert again.taken(other)
+        assert again.taken(replace(other, name=heartbeat_name("t1")))
+        assert not again.taken(owner)
         again.close()
 
 
