@@ -90,15 +90,6 @@ class FetchedRows:
             tuple(row for part in parts for row in part.interruptions),
             tuple(row for part in parts for row in part.list_prices),
             tuple(row for part in parts for row in part.availability),
-            covered_by(part.covered for part in parts),
+            joined(part.covered for part in parts),
             joined(part.watched for part in parts),
         )
-
-
-def covered_by(spans: Iterable[Mapping[str, Span]]) -> dict[str, Span]:
-    """The complete span of each history after all these steps."""
-    total: dict[str, Span] = {}
-    for step in spans:
-        for name, span in step.items():
-            total[name] = total[name].joined(span) if name in total else span
-    return total

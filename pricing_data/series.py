@@ -7,6 +7,7 @@ statistic counts that time.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,11 +157,16 @@ class WatchRecord:
         return WatchRecord(union((*self.complete, *other.complete)), union((*self.recorded, *other.recorded)))
 
 
-def joined(parts: Iterable[Mapping[Market, WatchRecord]]) -> dict[Market, WatchRecord]:
-    total: dict[Market, WatchRecord] = {}
+_Key = TypeVar("_Key")
+_Observed = TypeVar("_Observed", Span, WatchRecord)
+
+
+def joined(parts: Iterable[Mapping[_Key, _Observed]]) -> dict[_Key, _Observed]:
+    """The observations of all these steps, by history or by market."""
+    total: dict[_Key, _Observed] = {}
     for part in parts:
-        for market, watched in part.items():
-            total[market] = total[market].joined(watched) if market in total else watched
+        for key, observed in part.items():
+            total[key] = total[key].joined(observed) if key in total else observed
     return total
 
 

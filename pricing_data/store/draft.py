@@ -7,7 +7,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
-from pricing_data.fetched_rows import FetchedRows, covered_by
+from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.series import WatchRecord, joined
 from pricing_data.store import manifest as manifests
@@ -69,7 +69,7 @@ class Draft:
 
     def add(self, fetched: FetchedRows, table: PriceTable) -> Novelty:
         """Adds rows; `table` has their prices. Returns how the prices compare with the stored ones."""
-        self.manifest = replace(self.manifest, covered=covered_by([self.manifest.covered, fetched.covered]))
+        self.manifest = replace(self.manifest, covered=joined([self.manifest.covered, fetched.covered]))
         stored = NO_ROWS
         if len(table) and self.manifest.segments:
             span = Span(int(table.times.min()), int(table.times.max()))

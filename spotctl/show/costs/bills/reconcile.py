@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from pricing_data.series import union
+from pricing_data.units import Span
 from spotctl.clouds.bills import DOLLARS, BillKind, BillLine, ProviderBill
 from spotctl.log.ledger.account import NOT_MACHINE_TIME
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow
@@ -48,17 +50,7 @@ class LedgerTime:
 
     def covered(self) -> tuple[TimeSpanUs, ...]:
         """The time that the rows cover, without the excluded time."""
-        return minus(union((row.begin, max(row.end, row.begin + 1)) for row in self.rows), self.excluded)
-
-
-def union(intervals: Iterable[TimeSpanUs]) -> tuple[TimeSpanUs, ...]:
-    joined: list[TimeSpanUs] = []
-    for begin, end in sorted(intervals):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((begin, end))
-    return tuple(joined)
+        return minus(union(Span(row.begin, max(row.end, row.begin + 1)) for row in self.rows), self.excluded)
 
 
 def minus(intervals: Iterable[TimeSpanUs], removed: Sequence[TimeSpanUs]) -> tuple[TimeSpanUs, ...]:
@@ -186,8 +178,8 @@ class _Part:
         self._foreign = [line for line in once if line.currency != DOLLARS]
         self._counted = [line for line in once if line.currency == DOLLARS]
         # Time billed in another currency only is left out on both sides, because it cannot be compared.
-        foreign = union((line.begin, line.end) for line in self._foreign)
-        self.ledger = LedgerTime(rows, minus(foreign, union((line.begin, line.end) for line in self._counted)))
+        foreign = union(Span(line.begin, line.end) for line in self._foreign)
+        self.ledger = LedgerTime(rows, minus(foreign, union(Span(line.begin, line.end) for line in self._counted)))
 
     def differences(self) -> Iterator[BillDifference]:
         yield from (_of_line(DifferenceKind.DUPLICATE, self._name, line) for line in self._repeated)
@@ -246,7 +238,7 @@ def _is_close(ledger: int, bill: int, lines: int, tolerance: float) -> bool:
 
 def _locate(name: str, ledger: LedgerTime, lines: Sequence[BillLine], tolerance: float) -> Iterator[BillDifference]:
     """Where in time the ledger and the bill differ."""
-    billed = union((line.begin, line.end) for line in lines)
+    billed = union(Span(line.begin, line.end) for line in lines)
     covered = ledger.covered()
     unbilled = [
         (interval, amount) for interval in minus(covered, billed) if abs(amount := ledger.between(*interval)) > MICRO
