@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pricing_data.catalog import NVIDIA_OLD, driver_of
-from pricing_data.units import NANOS_PER_DOLLAR
+from pricing_data.units import format_usd
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.provider import MachineRequest, run_tags
 from spotctl.home.errors import BadRequest
@@ -88,12 +88,6 @@ def order(request: MachineRequest, place: LaunchPlace, user_data: str, company: 
     return arguments
 
 
-def usd_per_hour(nanos: int) -> str:
-    """A price as EC2 takes it: decimal dollars, exact."""
-    whole, part = divmod(nanos, NANOS_PER_DOLLAR)
-    return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
-
-
 def _disk(request: MachineRequest, place: LaunchPlace) -> dict[str, Any]:
     size = place.image.disk_gib(request.disk_gib)
     ebs = {"VolumeSize": size, "VolumeType": DISK_TYPE, "Encrypted": True, "DeleteOnTermination": True}
@@ -120,7 +114,7 @@ def _market(request: MachineRequest) -> dict[str, Any]:
     if request.bid is None:
         return {}
     spot = {
-        "MaxPrice": usd_per_hour(request.bid),
+        "MaxPrice": format_usd(request.bid),
         # EC2 does not restart an evicted machine: spotctl decides what to buy next.
         "SpotInstanceType": "one-time",
         "InstanceInterruptionBehavior": "terminate",

@@ -10,7 +10,7 @@ from moto.iam.models import iam_backends
 
 from pricing_data.units import HOUR
 from spotctl.clouds.aws.cloud import AwsMachineSettings
-from spotctl.clouds.aws.orders import Ec2Hardware, MachineImage, parameter_for, usd_per_hour
+from spotctl.clouds.aws.orders import Ec2Hardware, MachineImage, parameter_for
 from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken
 from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
@@ -292,13 +292,6 @@ def test_a_list_of_more_than_a_page_is_complete(ec2: Ec2) -> None:
     ec2.page = 3
     assert len(here.list(TAGS)) == 7
     assert len(ec2.asked("DescribeInstances")) >= 7 + 3
-
-
-@pytest.mark.parametrize(
-    ("nanos", "dollars"), [(100_000_000, "0.1"), (3_060_000_000, "3.06"), (1, "0.000000001"), (2_000_000_000, "2")]
-)
-def test_prices_are_exact(nanos: int, dollars: str) -> None:
-    assert usd_per_hour(nanos) == dollars
 
 
 def test_a_repeated_request_is_the_same_order_but_for_its_lease(ec2: Ec2) -> None:
