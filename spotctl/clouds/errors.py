@@ -192,6 +192,15 @@ def is_plain_http(endpoint: str | None) -> bool:
     return endpoint is not None and endpoint.lower().startswith("http://")
 
 
+def may_succeed_later(error: Exception) -> bool:
+    """Whether a failed HTTP request may be repeated: the server is busy or broken, or the connection was lost."""
+    import httpx
+
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code == httpx.codes.TOO_MANY_REQUESTS or error.response.is_server_error
+    return isinstance(error, httpx.TransportError)
+
+
 def first_line(error: BaseException, longest: int = 300) -> str:
     """The first line of an error's text, cut at `longest` characters: a proxy may answer with a whole page of HTML."""
     lines = str(error).strip().splitlines() or [type(error).__name__]

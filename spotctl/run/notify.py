@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR, SECOND, counted, format_time, usd_text
+from spotctl.clouds.errors import may_succeed_later
 from spotctl.files.job.messaging import secrets_of, service_at
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
@@ -107,7 +108,7 @@ def post(content: Message | str, address: str) -> Delivery:
     host = urlsplit(url).netloc
     try:
         for attempt in stamina.retry_context(
-            on=_is_temporary,
+            on=may_succeed_later,
             attempts=_ATTEMPTS,
             wait_initial=FIRST_PAUSE_SECONDS,
             wait_max=8 * FIRST_PAUSE_SECONDS,
@@ -148,15 +149,6 @@ def _unlogged() -> Iterator[None]:
     finally:
         for client in clients:
             client.removeFilter(drop)
-
-
-def _is_temporary(error: Exception) -> bool:
-    import httpx
-
-    if isinstance(error, httpx.HTTPStatusError):
-        status = error.response.status_code
-        return status == httpx.codes.TOO_MANY_REQUESTS or error.response.is_server_error
-    return isinstance(error, httpx.TransportError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from pricing_data.sources.base import FetchRequest, Rejects
 from pricing_data.units import parse_time, parse_usd, to_micros
 from spotctl.clouds.aws.cloud import AwsSettings
 from spotctl.clouds.aws.machine_types import baseline_of
-from spotctl.clouds.errors import ApiRecord, on_one_line
+from spotctl.clouds.errors import ApiRecord, may_succeed_later, on_one_line
 
 if TYPE_CHECKING:
     import httpx
@@ -267,17 +267,12 @@ def advisor_file(settings: AwsSettings) -> httpx.Response:
     """Downloads the file, with retries."""
     import httpx
 
-    def is_temporary(error: Exception) -> bool:
-        if isinstance(error, httpx.HTTPStatusError):
-            return error.response.status_code == httpx.codes.TOO_MANY_REQUESTS or error.response.is_server_error
-        return isinstance(error, httpx.TransportError)
-
     def download() -> httpx.Response:
         url, seconds = settings.spot_advisor_url, settings.timeout_seconds
         return httpx.get(url, timeout=seconds, follow_redirects=True).raise_for_status()
 
     try:
-        return settings.retrying().on(is_temporary)(download)
+        return settings.retrying().on(may_succeed_later)(download)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NoAnswer(
             f"aws/-: Spot Advisor at {settings.spot_advisor_url} did not answer: {on_one_line(error, 200)}", _CURE
