@@ -11,10 +11,10 @@ from math import exp, inf
 from bidbrain.eviction.hazard import hazard_of
 from pricing_data.availability import Interruption
 from pricing_data.catalog import GPU_MEMORY_GIB, Catalog, InstanceType
-from pricing_data.errors import UnknownPrice
 from pricing_data.library import STALE, CloudPrices, Library, Selection, freshness_of_stored
 from pricing_data.list_prices import saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market, is_region_of
+from pricing_data.stats import on_demand_of
 from pricing_data.units import SECOND, to_usd
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
@@ -160,11 +160,8 @@ def _estimates(
         market = saving.market
         if market.os != wish.os or not wish.selection.matches(market, catalog) or not _fits(catalog, wish, market):
             continue
-        try:
-            on_demand = catalog.on_demand(market, saving.as_of)
-        except UnknownPrice:
-            continue
-        price = round(on_demand.price * (1 - saving.low))
+        on_demand = on_demand_of(market, saving.as_of, catalog)
+        price = 0 if on_demand is None else round(on_demand.price * (1 - saving.low))
         if price > 0:
             yield market, price, saving.as_of
 
@@ -190,17 +187,14 @@ def _offer(
     catalog: Catalog, figures: "_InterruptionFigures", spot: tuple[Market, int, int, bool], lost_hours: float
 ) -> RankedOffer:
     market, price, seen, estimated = spot
-    try:
-        on_demand = catalog.on_demand(market, seen).price
-    except UnknownPrice:
-        on_demand = None
+    on_demand = on_demand_of(market, seen, catalog)
     return RankedOffer(
         market,
         catalog.instance_type(market.cloud, market.instance_type),
         price,
         seen,
         estimated,
-        on_demand,
+        None if on_demand is None else on_demand.price,
         figures.eviction(market),
         figures.band(market),
         figures.score(market),

@@ -12,11 +12,11 @@ from bidbrain.eviction.crossing import Bid, BidAbove, CrossingHistory, FixedBid
 from bidbrain.eviction.estimate import Estimate, price_outlook, together
 from bidbrain.eviction.hazard import Hazard, evidence_of_spans, hazard_of, in_force
 from bidbrain.lab.calibration import Calibration, CalibrationPlan, calibrate
-from pricing_data.catalog import Catalog
 from pricing_data.errors import UnknownPrice
 from pricing_data.library import Library, Selection
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from pricing_data.stats import on_demand_of
 from pricing_data.units import format_time, parse_duration, parse_time, parse_usd
 from spotctl.home.errors import BadRequest
 from spotctl.lab.option_values import names
@@ -51,13 +51,13 @@ class BetaQuery:
         markets: list[tuple[PriceSeries, Bid]] = [(self.series, bid)]
         if isinstance(bid, BidAbove):
             return markets + [(sibling, bid) for sibling in self.siblings]
-        own = _on_demand(self.library.catalog, self.market, self.at)
+        own = on_demand_of(self.market, self.at, self.library.catalog)
         for sibling in self.siblings:
             if sibling.first >= self.at:
                 continue
-            theirs = _on_demand(self.library.catalog, sibling.market, self.at)
-            if own and theirs:
-                markets.append((sibling, FixedBid(max(1, round(bid.price * theirs / own)))))
+            theirs = on_demand_of(sibling.market, self.at, self.library.catalog)
+            if own is not None and theirs is not None:
+                markets.append((sibling, FixedBid(max(1, round(bid.price * theirs.price / own.price)))))
             elif own is None:
                 pair = (self.series, sibling)
                 means = [each.window(each.first, min(each.last, self.at)).time_weighted_mean() for each in pair]
@@ -211,9 +211,9 @@ def priced_at(library: Library, series: Sequence[PriceSeries], delta: str) -> li
     """Markets with one of the bids to calibrate; for on-demand bids, markets without a known price are left out."""
     if delta != ON_DEMAND:
         return [(history, BidAbove(_delta(delta))) for history in series]
-    known = [(history, _on_demand(library.catalog, history.market, history.last)) for history in series]
+    known = [(history, on_demand_of(history.market, history.last, library.catalog)) for history in series]
     priced: list[tuple[PriceSeries, Bid]] = [
-        (history, FixedBid(price)) for history, price in known if price is not None
+        (history, FixedBid(listed.price)) for history, listed in known if listed is not None
     ]
     if not priced:
         raise BadRequest(
@@ -238,10 +238,3 @@ def _delta(text: str) -> int:
     except InvalidOperation:
         pass
     return parse_usd(text, "bid delta")
-
-
-def _on_demand(catalog: Catalog, market: Market, at: int) -> int | None:
-    try:
-        return catalog.on_demand(market, at).price
-    except UnknownPrice:
-        return None
