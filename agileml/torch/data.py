@@ -17,12 +17,16 @@ from agileml.errors import BadArgument, BadTrainer, TrainerFailed
 from agileml.params.declarations import call
 from agileml.torch.loaders import BatchKey, Loaders, Streams
 from agileml.torch.surroundings import surroundings
+from agileml.trainer import Piece
 from agileml.user_code import described
 from agileml.work import WorkPlan
 
 if TYPE_CHECKING:
     import torch
     from torch.utils.data import DataLoader
+
+MAX_LOSS_BYTES = 256 << 20
+"""Samples for the loss that a node keeps: reading them in every clock would take longer than those of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +46,8 @@ class TorchData:
     """At most one, by seed."""
     _last_read: dict[tuple[int, int], int] = field(default_factory=dict, init=False)
     """By part and chunk, the clock whose batch was read last."""
+    _loss_batches: dict[tuple[int, ...], SampledBatches] = field(default_factory=dict, init=False)
+    """By seed, part and items."""
 
     @cached_property
     def _given_data(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
@@ -112,6 +118,31 @@ class TorchData:
             raise BadArgument(f"{self.name}: the DataLoader drops its only batch, which has {samples} samples")
         shuffle = isinstance(self._loader.sampler, torch_module().utils.data.RandomSampler)
         return Batches(samples, self.batch_size, self.parts, shuffle, self._loader.drop_last)
+
+    def first(self, seed: int, part: int, low: int, high: int) -> Any:  # noqa: ANN401 - numbers, or samples
+        """Items low..high of a part, counted from its beginning."""
+        if self.stream is not None:
+            return self.stream.first(part, low, high)
+        return self.batches.chosen(seed, 1, part, low, high)
+
+    def gathered(self, some: Any, where: str) -> object:  # noqa: ANN401
+        """The batch of what `first` has returned."""
+        if self.stream is not None:
+            return self.collated(some, f"{where}: samples of the stream")
+        return self.fetch(some, where)
+
+    def sampled(self, piece: Piece, seed: int, where: str, most: int) -> SampledBatches:
+        """The batches of a piece of the loss sample, the same in every clock; `most` is their largest length."""
+        place = seed, piece.shard.number, piece.lo, piece.hi
+        kept = self._loss_batches.get(place)
+        if kept is None or kept.changed:
+            with surroundings(seed, self.threads):
+                items = self.first(seed, piece.shard.number, piece.lo, piece.hi)
+                chosen = [items[first : first + most] for first in range(0, len(items), most)]
+                kept = SampledBatches.of([self.gathered(some, where) for some in chosen], list(map(len, chosen)))
+            if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MAX_LOSS_BYTES:
+                self._loss_batches[place] = kept
+        return kept
 
     def fetch(self, numbers: Numbers, where: str) -> object:
         default = torch_module().utils.data.default_collate

@@ -57,7 +57,7 @@ class TorchNetwork:
 
     def arrays(self) -> Params:
         """The values that travel, with at least one axis; statistics that are counts become floats."""
-        return {name: _array(tensor) for name, tensor in [*self._trained.items(), *self._moved.items()]}
+        return {name: array_of(tensor) for name, tensor in [*self._trained.items(), *self._moved.items()]}
 
     def assign(self, read: Callable[[str], Array]) -> None:
         """Takes over the values of the servers."""
@@ -281,7 +281,8 @@ def _form(dtype: torch.dtype, shape: torch.Size) -> str:
     return f"{str(dtype).removeprefix('torch.')} of shape {tuple(shape)}"
 
 
-def _array(tensor: torch.Tensor) -> Array:
+def array_of(tensor: torch.Tensor) -> Array:
+    """The numbers of a tensor as they travel: with at least one axis, and as floats."""
     detached = tensor.detach().cpu()
     values = (detached if str(detached.dtype) in _FLOATS else detached.double()).numpy().copy()
     return values.reshape(values.shape or 1)

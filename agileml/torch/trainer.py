@@ -6,10 +6,11 @@ A clock is one batch, whose parts are computed by different nodes. Servers sum t
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
-from math import frexp, isinf
+from math import frexp, isinf, sqrt
 from operator import mul
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
@@ -19,15 +20,24 @@ import numpy as np
 from agileml.checks import check_number, check_whole, torch_module
 from agileml.errors import BadArgument, BadTrainer, NotFinite
 from agileml.params import FULL, WIRES
+from agileml.params.commit import clip_factor, shrunk, square_of
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
-from agileml.torch.data import BatchPart, SampledBatches, TorchData
-from agileml.torch.first_clock import compare_first_clock
+from agileml.torch.data import BatchPart, TorchData
 from agileml.torch.loaders import BatchKey
-from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, sparse_names
+from agileml.torch.network import (
+    BatchObjective,
+    TorchNetwork,
+    array_of,
+    check_hooks,
+    check_module,
+    has_running_statistics,
+    on_device,
+    sparse_names,
+)
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
 from agileml.torch.surroundings import surroundings
-from agileml.trainer import ParamReader, ParamView, Piece, Sample, init_rng
+from agileml.trainer import ParamReader, ParamView, Sample, init_rng
 from agileml.user_code import beginning_of
 
 if TYPE_CHECKING:
@@ -45,9 +55,6 @@ MAX_SEEDS = 2**31
 
 LOSS_BATCH = 64
 """Samples over which the loss is computed at a time, at least: without gradients they take little memory."""
-
-MAX_LOSS_BYTES = 256 << 20
-"""Samples for the loss that a node keeps: reading them in every clock would take longer than those of a batch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,28 +220,15 @@ class TorchModule:
         seed, clock = params.read(SEED)[0].tolist()
         where = f"{self.name}, clock {clock}, loss"
         network = self._load_network(seed, params)
+        most = self.microbatch or max(self.batch, LOSS_BATCH)
         total, count = 0.0, 0
         for piece in sample:
-            batches = self._sampled(piece, seed, where)
+            batches = self._data.sampled(piece, seed, where, most)
             with surroundings(seed, self.threads):
                 losses = network.mean_losses(self.objective, batches.contents, where)
             total += sum(map(mul, losses, batches.lengths))
             count += len(piece)
         return total / count
-
-    def _sampled(self, piece: Piece, seed: int, where: str) -> SampledBatches:
-        """The batches of a piece of the loss sample, which is the same in every clock."""
-        place = seed, piece.shard.number, piece.lo, piece.hi
-        kept = self._loss_batches.get(place)
-        if kept is None or kept.changed:
-            most = self.microbatch or max(self.batch, LOSS_BATCH)
-            with surroundings(seed, self.threads):
-                items = self._first_samples(seed, piece.shard.number, piece.lo, piece.hi)
-                chosen = [items[first : first + most] for first in range(0, len(items), most)]
-                kept = SampledBatches.of([self._fetch_first(some, where) for some in chosen], list(map(len, chosen)))
-            if kept.nbytes + sum(batches.nbytes for batches in self._loss_batches.values()) <= MAX_LOSS_BYTES:
-                self._loss_batches[place] = kept
-        return kept
 
     def state_dict(self, model: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         """The module's state_dict with the values of a trained model, such as `agileml.train(...).model`."""
@@ -247,37 +241,26 @@ class TorchModule:
         if isinf(self.tolerance):
             return ""
         drawn = int(init_rng(seed).integers(MAX_SEEDS))
-        return compare_first_clock(self, self._optimizers, drawn, self._device)
+        return _compare_first_clock(self, self._optimizers, drawn, self._device)
 
     def pieces(self, seed: int) -> list[tuple[float, Any]]:
         """The chunks of the first batch, with their weights in it: two, if parts are computed in microbatches."""
         chosen = self._first_pieces(seed)
         total = sum(map(len, chosen))
-        return [(len(some) / total, self._fetch_first(some, f"{self.name}, clock 1")) for some in chosen]
+        return [(len(some) / total, self._data.gathered(some, f"{self.name}, clock 1")) for some in chosen]
 
     def whole(self, seed: int) -> object:
         """The samples of these chunks as one batch."""
         chosen = self._first_pieces(seed)
         whole = [sample for some in chosen for sample in some]
         together = whole if self._data.stream is not None else np.array(whole)
-        return self._fetch_first(together, f"{self.name}, clock 1")
-
-    def _first_samples(self, seed: int, part: int, low: int, high: int) -> Any:  # noqa: ANN401 - numbers, or samples
-        """Items low..high of a part, counted from its beginning."""
-        if self._data.stream is not None:
-            return self._data.stream.first(part, low, high)
-        return self._data.batches.chosen(seed, 1, part, low, high)
-
-    def _fetch_first(self, some: Any, where: str) -> object:  # noqa: ANN401
-        if self._data.stream is not None:
-            return self._data.collated(some, f"{where}: samples of the stream")
-        return self._data.fetch(some, where)
+        return self._data.gathered(together, f"{self.name}, clock 1")
 
     def _first_pieces(self, seed: int) -> list[Any]:
         chunks = [(part, low) for part in range(self.parts) for low in range(0, self.batch, self.chunk)]
         # Microbatches are for batches that do not fit into memory.
         some = chunks[:2] if self.microbatch else chunks
-        chosen = (self._first_samples(seed, part, low, min(low + self.chunk, self.batch)) for part, low in some)
+        chosen = (self._data.first(seed, part, low, min(low + self.chunk, self.batch)) for part, low in some)
         return [samples for samples in chosen if len(samples)]
 
     # -- what is made from the arguments, once in each process -------------------------------------------------------
@@ -294,11 +277,6 @@ class TorchModule:
             trained = self._optimizers.trained
             self._networks[seed] = TorchNetwork(self.build(seed), trained, self._device, self.loss_scale)
         return self._networks[seed]
-
-    @cached_property
-    def _loss_batches(self) -> dict[tuple[int, ...], SampledBatches]:
-        """By seed, part and items."""
-        return {}
 
     @cached_property
     def _networks(self) -> dict[int, TorchNetwork]:
@@ -369,3 +347,125 @@ class TorchModule:
     def _data(self) -> TorchData:
         given = self.dataset, self.collate, self.batch_size, self.parts, self.chunk
         return TorchData(self.name, *given, self.shuffle, self.workers, self.threads)
+
+
+# -- the first clock against plain PyTorch, on one node and before anything is rented ----------------------------------
+#
+# The gradient is that of the parts of a batch, added up, against that of the batch as a whole; then one step of the
+# optimizer, as servers run it on rows, against the optimizer's own. They differ where an objective is no mean over its
+# samples, or where something depends on other samples of the batch or on how often it runs.
+
+
+def _compare_first_clock(trainer: TorchModule, servers: RowOptimizers, seed: int, device: str) -> str:
+    """How far the first clock differs from plain PyTorch, in words: gradient and step, as shares of their lengths.
+
+    BadTrainer if one of them differs by more than the trainer's tolerance.
+    """
+    module, trained = trainer.build(seed).to(device), servers.trained
+    plain = _plain_gradients(trainer, module, trained, seed, device, seed)
+    other = _plain_gradients(trainer, trainer.build(seed).to(device), trained, seed, device, seed + 1)
+    parts, uncompared = [], "module or data draw random numbers, so only the step is compared"
+    if not _relative_difference(other, plain):
+        gradient = _relative_difference(_gradients_of_parts(trainer, seed, trained, device), plain)
+        parts.append(f"the gradient differs by {gradient:.1e}")
+        uncompared = "batch normalization takes the mean of each part by itself" * has_running_statistics(module)
+        if not uncompared and not gradient <= trainer.tolerance:
+            raise BadTrainer(
+                f"{trainer.name}: the gradient of the first batch differs by {gradient:.1%} from plain PyTorch's when"
+                " its parts are computed one by one: the objective must return the mean over the samples of its batch,"
+                " and no sample may depend on the others; correct it, or use parts=1, or raise tolerance"
+            )
+    step = _difference_of_step(trainer, servers, module, plain)
+    if not step <= trainer.tolerance:
+        raise BadTrainer(
+            f"{trainer.name}: the first step of the optimizer differs by {step:.1%} from plain PyTorch's; use an"
+            " optimizer that treats all numbers of a parameter alike, or raise tolerance"
+        )
+    parts.append(f"the optimizer's step by {step:.1e}")
+    note = f" ({uncompared})" if uncompared else ""
+    return f"first clock against plain PyTorch: {', '.join(parts)} of its length{note}"
+
+
+def _plain_gradients(
+    trainer: TorchModule, module: torch.nn.Module, trained: frozenset[str], seed: int, device: str, luck: int
+) -> dict[str, Array]:
+    """The gradient of the first batch as a whole, which stays in the module; `luck` is the seed of what is random."""
+    module.train()
+    with surroundings(luck, trainer.threads):
+        batch = on_device(trainer.whole(seed), device)
+        with _no_scaler(trainer.name):
+            loss = trainer.objective(module, batch)
+        torch_module().autograd.backward(loss * trainer.loss_scale)
+    for parameter in module.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= trainer.loss_scale
+    return {
+        name: array_of(p.grad.to_dense())
+        for name, p in module.named_parameters()
+        if name in trained and p.grad is not None
+    }
+
+
+@contextmanager
+def _no_scaler(name: str) -> Iterator[None]:
+    """Raises BadTrainer where the objective scales its loss: its steps would be those of a far larger gradient."""
+
+    def scale(*_: object) -> None:
+        raise BadTrainer(
+            f"{name}: the objective scales its loss (GradScaler), which nothing would undo; return the loss itself, and"
+            " use TorchModule's loss_scale=1024"
+        )
+
+    scaler: Any = torch_module().amp.GradScaler
+    usual, scaler.scale = scaler.scale, scale
+    try:
+        yield
+    finally:
+        scaler.scale = usual
+
+
+def _gradients_of_parts(trainer: TorchModule, seed: int, trained: frozenset[str], device: str) -> dict[str, Array]:
+    """The gradients of the parts, added up as servers do."""
+    network = TorchNetwork(trainer.build(seed), trained, device, trainer.loss_scale)
+    shapes = {name: parameter.shape or (1,) for name, parameter in network.module.named_parameters()}
+    sums: dict[str, Array] = {}
+    for weight, batch in trainer.pieces(seed):
+        with surroundings(seed, trainer.threads):
+            for name, rows, values in network.gradients(trainer.objective, batch, weight, trainer.name):
+                if name in trained:
+                    total = sums.setdefault(name, np.zeros(shapes[name], values.dtype))
+                    np.add.at(total, np.arange(len(total)) if rows is None else rows, values)
+    return sums
+
+
+def _difference_of_step(
+    trainer: TorchModule, servers: RowOptimizers, module: torch.nn.Module, gradients: dict[str, Array]
+) -> float:
+    """How far the step of the servers is from that of the optimizer, for the same gradient."""
+    named = {name: parameter for name, parameter in module.named_parameters() if name in servers.trained}
+    before = {name: array_of(parameter) for name, parameter in named.items()}
+    ours = {name: values.copy() for name, values in before.items()}
+    factor = clip_factor(sum(map(square_of, gradients.values())), trainer.clip_norm or 0.0)
+    if trainer.clip_norm:
+        torch_module().nn.utils.clip_grad_norm_(named.values(), trainer.clip_norm)
+    for name, gradient in gradients.items():
+        values = ours[name]
+        slots = [np.zeros_like(values) for _ in range(servers.slots)]
+        slots += [np.zeros(len(values)) for _ in range(servers.row_slots)]
+        servers.step([ParameterPart(name, values, shrunk(gradient.astype(values.dtype), factor), slots)], 1)
+    for optimizer in trainer.build_optimizers(module):
+        if trainer.schedule is not None:
+            # Its first step may be at another rate than the optimizer's own.
+            trainer.schedule(optimizer)
+        optimizer.step()
+    moved = {name: array_of(parameter) - before[name] for name, parameter in named.items()}
+    return _relative_difference({name: ours[name] - before[name] for name in ours}, moved)
+
+
+def _relative_difference(ours: dict[str, Array], plain: dict[str, Array]) -> float:
+    """The length of the difference as a share of that of the second."""
+    names = {*ours, *plain}
+    zero = np.zeros(1)
+    square = sum(float(np.square(ours.get(name, zero) - plain.get(name, zero), dtype=float).sum()) for name in names)
+    length = sum(float(np.square(values, dtype=float).sum()) for values in plain.values())
+    return sqrt(square / length) if length else sqrt(square)
