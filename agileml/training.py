@@ -13,7 +13,7 @@ import numpy as np
 from agileml.apps.registry import TrainerSource, check
 from agileml.core.events import Iteration
 from agileml.engines.base import Engine
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import QUIET, Chaos, FaultSchedule
 from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Convergence, Listener, Stopping, Trained, TrainingJob
 from agileml.policies.stage import Thresholds, TrainingPolicy, stage_policy
@@ -111,7 +111,9 @@ def train(
         if listener is not None:
             listener(iteration)
 
-    return replace(engine_of(engine, given.get("address")).run(job, faults, finished, output), history=tuple(losses))
+    script = FaultSchedule(faults) if faults.rules else QUIET
+    trained = engine_of(engine, given.get("address")).run(job, script, finished, output)
+    return replace(trained, history=tuple(losses))
 
 
 def parse_nodes(text: str) -> tuple[int, int]:

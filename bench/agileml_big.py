@@ -123,7 +123,7 @@ def main() -> int:
             flush=True,
         )
 
-    trained = LocalEngine().play(job, QUIET, done)
+    trained = LocalEngine().run(job, QUIET, done)
     peak = memory.stop()
     right = bool((trained.model["w"] == 2 * CLOCKS).all()) and not trained.failures
     print(

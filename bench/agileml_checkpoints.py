@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, TrainingJob
 from agileml.params.layout import Params
@@ -85,7 +85,7 @@ def _job(mib: int, every: int) -> TrainingJob:
 
 def _iterations(mib: int, every: int, chaos: str = "") -> list[Iteration]:
     log: list[Iteration] = []
-    LocalEngine().run(_job(mib, every), Chaos.parse(chaos), log.append, lambda _: None)
+    LocalEngine().run(_job(mib, every), FaultSchedule(Chaos.parse(chaos)), log.append, lambda _: None)
     return log
 
 

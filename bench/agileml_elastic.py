@@ -178,7 +178,7 @@ def _kill_one(machines: Sequence[RunningMachine]) -> Act:
 
 def _play(job: TrainingJob, *acts: Later) -> Played:
     played = Played(list(acts))
-    LocalEngine().play(job, played, played)
+    LocalEngine().run(job, played, played)
     return played
 
 
@@ -352,7 +352,7 @@ def _train_on_plain_servers(clock_times: Connection, saved: str, nodes: int, clo
     """Plays a job of its own on plain servers, and sends the time at which each clock is done."""
     source = TrainerSource("bench.agileml_elastic:Asleep", {"checkpoints": saved, "every": CHECKPOINT_EVERY})
     job = TrainingJob(source, nodes, 0, Stopping(clocks=clocks), JobSettings(partitions=PARTITIONS, loss_sample=0))
-    LocalEngine().play(job, QUIET, lambda iteration: clock_times.send((iteration.clock, time.monotonic())))
+    LocalEngine().run(job, QUIET, lambda iteration: clock_times.send((iteration.clock, time.monotonic())))
 
 
 def _until(clocks: Connection, last: int) -> dict[int, float]:

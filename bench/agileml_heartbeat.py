@@ -63,7 +63,7 @@ def run() -> str:
     times = HeartbeatTimes()
     settings = JobSettings(loss_sample=0)
     job = TrainingJob(TrainerSource("mf", ARGUMENTS), 1, NODES - 1, Stopping(seconds=SECONDS), settings)
-    LocalEngine().play(job, QUIET, times)
+    LocalEngine().run(job, QUIET, times)
     share = times.used / times.seconds / NODES
     rows = [
         Row(

@@ -68,7 +68,7 @@ TRAINERS = (TrainerSource("mf", ARGUMENTS), TrainerSource("bench.agileml_sparse:
 def _played(source: TrainerSource, nodes: tuple[int, int]) -> Measured:
     log: list[Iteration] = []
     job = TrainingJob(source, *nodes, Stopping(clocks=CLOCKS), SETTINGS, heartbeat_timeout=20.0)
-    LocalEngine().play(job, QUIET, log.append)
+    LocalEngine().run(job, QUIET, log.append)
     return Measured.of(log)
 
 

@@ -107,7 +107,7 @@ def on_nodes(transient: int) -> float:
     # One clock more than is measured: at the end the model is collected.
     job = TrainingJob(TrainerSource("mf", ARGUMENTS), 1, transient, Stopping(clocks=CLOCKS + 1), settings)
     used = Processors()
-    LocalEngine().play(job, QUIET, used)
+    LocalEngine().run(job, QUIET, used)
     return used.items_per_second
 
 

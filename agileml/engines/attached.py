@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from agileml.engines.base import FleetEvent, Gone
-from agileml.engines.chaos import QUIET, Chaos
+from agileml.engines.chaos import QUIET, Script
 from agileml.engines.interrupts import until_done
 from agileml.engines.job_loop import TURN_SECONDS, JobLoop
 from agileml.engines.local.fleet import CONTROLLER_MEMORY, LocalFleet, prepare_job
@@ -154,12 +154,12 @@ class AttachEngine:
     state: Path | None = None
     """A folder for the job's state: if this process is killed, another run with the same folder continues the job."""
 
-    def run(self, job: TrainingJob | RunnableJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+    def run(self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show) -> Trained:
         """Waits for the job's nodes and trains until its stopping criterion holds.
 
         Raises an AgileMLError if it cannot; BadAddress, before any work is done, if the address cannot be used.
         """
-        if chaos.rules:
+        if script is not QUIET:
             raise BadArgument(
                 "chaos: faults cannot be injected into nodes that are started elsewhere;"
                 " send SIGTERM to a node for a warning, SIGKILL for a failure"

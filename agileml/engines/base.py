@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import Script
 from agileml.job import Listener, Trained, TrainingJob
 from agileml.protocol.messages import Warned
 from agileml.runtime.output import Output
@@ -20,10 +20,10 @@ from agileml.runtime.results import Result
 class Engine(Protocol):
     """Runs jobs on machines of one kind."""
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output) -> Trained:
+    def run(self, job: TrainingJob, script: Script, listener: Listener, output: Output) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot.
 
-        `output` receives what processes of nodes print, and how they failed.
+        `script` says which faults are injected. `output` receives what processes of nodes print, and how they failed.
         """
         ...
 

@@ -49,7 +49,7 @@ def main(name: str) -> None:
         for event in iteration.events:
             print(f"  update {iteration.clock}: {event}")
 
-    result = LocalEngine().play(prepare_pipeline(job, task, plan), Evictions(), show)
+    result = LocalEngine().run(prepare_pipeline(job, task, plan), Evictions(), show)
     print(f"{result.evictions} warned and {result.failures} unwarned evictions in {result.clocks} updates")
     plain = islice(plain_losses(model, name, MICROBATCHES), UPDATES)
     equal = sum(iteration.loss == loss for iteration, loss in zip(iterations, plain, strict=True))

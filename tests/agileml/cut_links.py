@@ -26,7 +26,7 @@ import numpy as np
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.local import LocalEngine
 from agileml.trainer import ParamView
 from tests.agileml.local_faults import CLOCKS, LENGTHS, STUCK_SECONDS, LocalSchedule, check, undisturbed
@@ -139,7 +139,9 @@ def play(seed: int) -> list[Iteration]:
     # This process, which runs the job loop, may break its link to the controller, but none that is not of the job: a
     # worker of pytest has one to the process that collects results.
     cut_some(seed, "job loop", open_now())
-    trained = LocalEngine().run(job, Chaos.parse("every 4 clocks join 1", seed), log.append, lambda _: None)
+    trained = LocalEngine().run(
+        job, FaultSchedule(Chaos.parse("every 4 clocks join 1", seed)), log.append, lambda _: None
+    )
     check(trained, log, undisturbed())
     return log
 

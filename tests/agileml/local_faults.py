@@ -16,7 +16,7 @@ from functools import cache
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.local import LocalEngine
 from agileml.job import Stopping, Trained, TrainingJob
 from agileml.policies.stage import Thresholds
@@ -90,7 +90,9 @@ class LocalSchedule:
     def run(self) -> list[Iteration]:
         """Runs the job to its end and compares its model with the reference."""
         log: list[Iteration] = []
-        trained = LocalEngine().run(self.job, Chaos.parse(self.chaos, self.seed), log.append, lambda _: None)
+        trained = LocalEngine().run(
+            self.job, FaultSchedule(Chaos.parse(self.chaos, self.seed)), log.append, lambda _: None
+        )
         check(trained, log, self.expected or undisturbed())
         return log
 

@@ -65,7 +65,7 @@ def happened(seed: int, cluster: Cluster) -> str:
     cluster.add()
     faults = RayFaults(schedule, cluster)
     try:
-        trained = RayEngine().play(replace(schedule.job, source=SOURCE), faults, log.append, lambda _: None)
+        trained = RayEngine().run(replace(schedule.job, source=SOURCE), faults, log.append, lambda _: None)
     finally:
         cluster.remove_added()
     check(trained, log, undisturbed())

@@ -168,7 +168,7 @@ def soak(storm: Storm, stopping: Stopping, pause: float = 0.002) -> Trained:
         assert iteration.clock == clocks + 1, f"clock {iteration.clock} follows {clocks}"
         clocks = iteration.clock
 
-    return LocalEngine().play(job, storm, listen)
+    return LocalEngine().run(job, storm, listen)
 
 
 def growth(samples: Sequence[Resources]) -> Resources:

@@ -18,7 +18,7 @@ import agileml
 from agileml import reference
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import Script
 from agileml.errors import AgileMLError, BadArgument, BadTrainer
 from agileml.job import Convergence, Listener, Trained, TrainingJob
 from agileml.policies.stage import FixedStage, LearnedStage
@@ -88,7 +88,7 @@ def test_the_loss_is_computed_as_often_as_the_trainer_says() -> None:
 class Told:
     """An engine that only records its arguments."""
 
-    def run(self, job: TrainingJob, chaos: Chaos, listener: Listener, output: Output) -> Trained:  # noqa: ARG002
+    def run(self, job: TrainingJob, script: Script, listener: Listener, output: Output) -> Trained:  # noqa: ARG002
         self.job = job
         raise AgileMLError("looked at")
 

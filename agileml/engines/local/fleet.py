@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from agileml.engines.base import FleetEvent, Gone, Joined, MachineFleet
-from agileml.engines.chaos import Chaos, FaultSchedule, Script
+from agileml.engines.chaos import Script
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.local.processes import Processes
 from agileml.errors import BadArgument
@@ -29,14 +29,8 @@ SECRET_BYTES = 32
 class LocalEngine:
     """Runs jobs on processes of this computer."""
 
-    def run(self, job: TrainingJob | RunnableJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+    def run(self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
-        return self.play(job, FaultSchedule(chaos), listener, output)
-
-    def play(
-        self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show
-    ) -> Trained:
-        """Trains as `run` does, with faults from a script."""
         plan = prepare_job(job, output)
         with closing(Processes()) as processes:
             rendezvous = FolderRendezvous(processes.folder, secrets.token_bytes(SECRET_BYTES))

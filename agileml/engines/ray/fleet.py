@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agileml.engines.attached import nodes_so_far, prepare_state
 from agileml.engines.base import FleetEvent, Gone, Joined
-from agileml.engines.chaos import Chaos, FaultSchedule, Script
+from agileml.engines.chaos import Script
 from agileml.engines.local.fleet import SECRET_BYTES, LocalFleet, prepare_job, run_job
 from agileml.engines.local.processes import Processes
 from agileml.engines.ray.cluster import LOOK_SECONDS, HeadLost, RayCluster, connected, placement_options
@@ -59,14 +59,8 @@ class RayEngine:
     share: NodeShare = NODE_SHARE
     state: Path | None = None
 
-    def run(self, job: TrainingJob | RunnableJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
+    def run(self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show) -> Trained:
         """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
-        return self.play(job, FaultSchedule(chaos), listener, output)
-
-    def play(
-        self, job: TrainingJob | RunnableJob, script: Script, listener: Listener, output: Output = show
-    ) -> Trained:
-        """Trains as `run` does, with faults from a script."""
         try:
             plan, earlier = prepare_job(job, output), tuple[str, ...]()
             if self.state is not None:

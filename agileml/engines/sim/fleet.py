@@ -8,7 +8,7 @@ from typing import Any
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import Iteration
 from agileml.engines.base import ControllerLink, FleetEvent, Gone, Joined, MachineFleet
-from agileml.engines.chaos import Chaos, FaultSchedule, Script
+from agileml.engines.chaos import Script
 from agileml.engines.job_loop import JobLoop
 from agileml.engines.sim.job import JobSimulation, Machines, infrequent_collection
 from agileml.engines.sim.simulation import Simulation
@@ -43,14 +43,13 @@ class SimulatedEngine:
 
     machines: Machines = field(default_factory=Machines)
 
-    def run(self, job: TrainingJob | SimulableJob, chaos: Chaos, listener: Listener, output: Output = show) -> Trained:
-        """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot."""
-        return self.play(job, FaultSchedule(chaos), listener, output)
-
-    def play(
+    def run(
         self, job: TrainingJob | SimulableJob, script: Script, listener: Listener, output: Output = show
     ) -> Trained:
-        """Trains as `run` does, with faults from a script. The user's code runs, and prints, in this process."""
+        """Trains until the job's stopping criterion holds; raises an AgileMLError if it cannot.
+
+        The user's code runs, and prints, in this process.
+        """
         simulation: AnySimulation
         plan: RunnableJob
         if isinstance(job, SimulableJob):

@@ -99,7 +99,7 @@ def train_simulated(model: PipelineModel, optimizer: UpdateRule, plan: PipelineP
     check_whole("batches", plan.batches, 1)
     prepared = _prepared(model, optimizer, plan, nodes)
     progress = PipelineProgress(prepared.settings)
-    trained = SimulatedEngine(_ONLY_MESSAGES_TAKE_TIME).play(prepared, QUIET, progress.note)
+    trained = SimulatedEngine(_ONLY_MESSAGES_TAKE_TIME).run(prepared, QUIET, progress.note)
     return result_of(progress, trained.model, trained.clocks)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agileml.engines.attached import is_unfinished
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import QUIET
 from agileml.engines.ray import RayEngine
 from agileml.engines.ray.cluster import HeadLost
 from agileml.errors import AgileMLError
@@ -47,7 +47,7 @@ def main(folder: str, state: str) -> int:
             nodes = training.reliable + transient
             job = prepared(replace(training, reliable=nodes), program.parallel, nodes, spec.workdir, {})
         with IterationLog(results / LOG_FILE, resumes=is_unfinished(Path(state))) as log:
-            trained = RayEngine(program.address, state=Path(state)).run(job, Chaos(), log.write)
+            trained = RayEngine(program.address, state=Path(state)).run(job, QUIET, log.write)
             check_nothing_lost(trained.counters)
             save_model(trained.model, results / MODEL_FILE)
             log.end(last_line_of(trained))

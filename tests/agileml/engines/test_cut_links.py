@@ -52,7 +52,7 @@ def cut_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 @LOCAL_FAULT
 @pytest.mark.timeout(60)
 def test_the_result_comes_again_if_its_link_breaks(tmp_path: Path, cut_at_the_end: list[object]) -> None:
-    done = LocalEngine().play(job(tmp_path, clocks=2), Timetable({}), lambda _: None)
+    done = LocalEngine().run(job(tmp_path, clocks=2), Timetable({}), lambda _: None)
     assert done.model["w"][0, 0] == 32
     assert cut_at_the_end
 
@@ -61,7 +61,7 @@ def test_the_result_comes_again_if_its_link_breaks(tmp_path: Path, cut_at_the_en
 @pytest.mark.timeout(60)
 def test_so_does_the_reason_of_a_failure(tmp_path: Path, cut_at_the_end: list[object]) -> None:
     with pytest.raises(AgileMLError, match="KeyError: 'x'"):
-        LocalEngine().play(job(tmp_path, "raise KeyError('x')"), Timetable({}), lambda _: None)
+        LocalEngine().run(job(tmp_path, "raise KeyError('x')"), Timetable({}), lambda _: None)
     assert cut_at_the_end
 
 

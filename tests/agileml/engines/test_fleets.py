@@ -41,14 +41,14 @@ class TestSimulated(ReplacingFleetSuite):
     @pytest.fixture
     def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
         machines = Machines(seconds_per_item=0.01, loading=0.1)
-        return lambda job, script, log: SimulatedEngine(machines).play(job, script, log.append)
+        return lambda job, script, log: SimulatedEngine(machines).run(job, script, log.append)
 
 
 @pytest.mark.sampled(6)
 class TestLocal(ReplacingFleetSuite):
     @pytest.fixture
     def play(self) -> Callable[[TrainingJob, Script, Log], Trained]:
-        return lambda job, script, log: LocalEngine().play(job, script, log.append)
+        return lambda job, script, log: LocalEngine().run(job, script, log.append)
 
 
 @pytest.fixture(scope="module")

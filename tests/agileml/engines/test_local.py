@@ -60,7 +60,7 @@ JOB = TrainingJob(
 def played(acts: dict[int, list[Choice]] | Script, job: TrainingJob = JOB) -> tuple[Trained, list[Iteration]]:
     log: list[Iteration] = []
     script = Timetable(acts) if isinstance(acts, dict) else acts
-    trained = LocalEngine().play(job, script, log.append)
+    trained = LocalEngine().run(job, script, log.append)
     assert [iteration.clock for iteration in log] == list(range(1, trained.clocks + 1))
     assert trained.clocks == job.stopping.clocks
     assert reference.model_digest(trained.model) == undisturbed(trained.clocks)
@@ -236,5 +236,5 @@ def test_a_deadlocked_node_ends_and_says_where_it_was(tmp_path: Path) -> None:
     source = TrainerSource(f"{__name__}:Deadlocked", {"lengths": LENGTHS, "once": str(tmp_path / "once")})
     lines: list[str] = []
     job = replace(JOB, source=source, hang_timeout=2.0)
-    LocalEngine().play(job, Timetable({}), lambda _: None, lambda printed: lines.append(printed.text))
+    LocalEngine().run(job, Timetable({}), lambda _: None, lambda printed: lines.append(printed.text))
     assert any("it hangs: no progress for" in line and "test_local.py" in line and "in step" in line for line in lines)

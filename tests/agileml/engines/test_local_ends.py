@@ -75,12 +75,12 @@ def test_a_faulty_trainer_ends_the_job(
     tmp_path: Path, engine: Callable[[], SimulatedEngine | LocalEngine], step: str, told: str
 ) -> None:
     with pytest.raises(AgileMLError, match=told):
-        engine().play(job(tmp_path, step), Timetable({}), lambda _: None)
+        engine().run(job(tmp_path, step), Timetable({}), lambda _: None)
 
 
 def test_a_job_ends_when_its_nodes_keep_crashing(tmp_path: Path) -> None:
     with pytest.raises(Unrecoverable, match="failed in the same way"):
-        LocalEngine().play(job(tmp_path, "os._exit(9)"), Timetable({}), lambda _: None)
+        LocalEngine().run(job(tmp_path, "os._exit(9)"), Timetable({}), lambda _: None)
 
 
 def test_a_node_with_other_code_is_refused_with_both_versions(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_node_with_other_code_is_refused_with_both_versions(tmp_path: Path) ->
 
     log: list[Iteration] = []
     step = "__import__('time').sleep(0.002)"
-    trained = LocalEngine().play(job(tmp_path, step, 150), Timetable({2: [change_and_join]}), log.append)
+    trained = LocalEngine().run(job(tmp_path, step, 150), Timetable({2: [change_and_join]}), log.append)
     assert trained.clocks == 150
     refused = [event for iteration in log for event in iteration.events if event.startswith("refused")]
     assert len(refused) == 1
@@ -108,7 +108,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        LocalEngine().play(job(tmp_path), Timetable({}), interrupt)
+        LocalEngine().run(job(tmp_path), Timetable({}), interrupt)
 
 
 def test_a_killed_fork_server_takes_everything_with_it(tmp_path: Path, left_behind: Path) -> None:
@@ -120,19 +120,19 @@ def test_a_killed_fork_server_takes_everything_with_it(tmp_path: Path, left_behi
             os.kill(int(server), signal.SIGKILL)
 
     with pytest.raises(AgileMLError, match=r"process that runs the job's machines is gone"):
-        LocalEngine().play(job(tmp_path), Timetable({}), kill_server)
+        LocalEngine().run(job(tmp_path), Timetable({}), kill_server)
 
 
 RUN = """
 import signal, sys
 from tests.agileml.engines.test_local_ends import job
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import QUIET
 from agileml.engines.local import LocalEngine
 from pathlib import Path
 # Under nohup, and in the background of a shell, SIGINT is ignored, and this process inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 given = job(Path(sys.argv[1]), clocks=10**6)
-trained = LocalEngine().run(given, Chaos(), lambda iteration: print(iteration.clock, flush=True))
+trained = LocalEngine().run(given, QUIET, lambda iteration: print(iteration.clock, flush=True))
 print("interrupted" if trained.interrupted else "done", trained.clocks, trained.counters.lost, trained.model["w"][0, 0])
 """
 
@@ -178,7 +178,7 @@ def test_a_job_whose_parent_dies_leaves_nothing(tmp_path: Path, left_behind: Pat
 
 def test_stopping_by_loss(tmp_path: Path) -> None:
     given = replace(job(tmp_path), stopping=Stopping(loss=0.0), settings=JobSettings(partitions=4, loss_sample=16))
-    trained = LocalEngine().play(given, Timetable({1: [kill(slice(1), transient)]}), lambda _: None)
+    trained = LocalEngine().run(given, Timetable({1: [kill(slice(1), transient)]}), lambda _: None)
     assert trained.clocks < 10
 
 
@@ -190,7 +190,7 @@ def printed(given: TrainingJob) -> list[tuple[str, str]]:
         lines.extend((one.node, line) for line in one.text.splitlines())
 
     with suppress(AgileMLError):
-        LocalEngine().play(given, Timetable({}), lambda _: None, output)
+        LocalEngine().run(given, Timetable({}), lambda _: None, output)
     return lines
 
 
@@ -220,7 +220,7 @@ def test_a_reliable_node_that_ends_itself_with_any_status_is_replaced(tmp_path: 
     once = f"p = {str(tmp_path / 'ended')!r}; clock == 2 and not os.path.exists(p) and (open(p, 'w'), os._exit(3))"
     lonely = replace(job(tmp_path, once, clocks=4), transient=0)
     lines: list[str] = []
-    done = LocalEngine().play(lonely, Timetable({}), lambda _: None, lambda line: lines.append(line.text))
+    done = LocalEngine().run(lonely, Timetable({}), lambda _: None, lambda line: lines.append(line.text))
     assert (done.clocks, done.failures) == (4, 1)
     assert any("ended with status 3" in line for line in lines)
 
@@ -231,9 +231,9 @@ def test_a_job_whose_nodes_crash_again_and_again_returns_its_last_stable_model(t
     # Its checkpoints are written while it computes: it crashes only when that has had time to happen.
     crashing = replace(job(tmp_path, "if clock == 4: __import__('time').sleep(1), os._exit(9)"), transient=transient)
     with pytest.raises(GaveUp, match="failed in the same way") as raised:
-        LocalEngine().play(crashing, Timetable({}), lambda _: None)
+        LocalEngine().run(crashing, Timetable({}), lambda _: None)
     trained = raised.value.trained
-    expected = LocalEngine().play(job(tmp_path, clocks=trained.clocks), Timetable({}), lambda _: None)
+    expected = LocalEngine().run(job(tmp_path, clocks=trained.clocks), Timetable({}), lambda _: None)
     assert 1 <= trained.clocks <= 3
     assert model_digest(trained.model) == model_digest(expected.model)
     assert trained.counters.lost == 0

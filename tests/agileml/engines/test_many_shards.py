@@ -74,7 +74,7 @@ def test_four_times_the_shards_take_about_four_times_the_operations(event: str) 
         planned = TrainingJob(source, 1, 2, Stopping(clocks=6), JobSettings(partitions=2))
         machines = Machines(seconds_per_item=0.1 / shards, loading=0.01)
         log: list[Iteration] = []
-        SimulatedEngine(machines).play(planned, Timetable({2: [FAULTS[event]]}), log.append)
+        SimulatedEngine(machines).run(planned, Timetable({2: [FAULTS[event]]}), log.append)
         assert any(event in line for iteration in log[2:] for line in iteration.events)
 
     few, many = operations(lambda: job(200)), operations(lambda: job(800))

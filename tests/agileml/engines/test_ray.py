@@ -56,7 +56,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def play(cluster: Cluster) -> Play:  # noqa: ARG001 - the engine finds it
-    return lambda job, script, log: RayEngine().play(job, script, log.append)
+    return lambda job, script, log: RayEngine().run(job, script, log.append)
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 from agileml.apps.registry import TrainerSource
 from agileml.core.clocks import clocks_done_again
 from agileml.core.events import Iteration
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import Chaos, FaultSchedule
 from agileml.engines.sim import SimulatedEngine
 from agileml.engines.sim.job import Machines
 from agileml.errors import BadTrainer, TrainerFailed
@@ -43,7 +43,7 @@ def job(source: TrainerSource = SMALL, nodes: tuple[int, int] = (1, 3), **given:
 
 def played(chaos: str, asked: TrainingJob | None = None, seed: int = 0) -> tuple[Trained, list[Iteration]]:
     log: list[Iteration] = []
-    return SimulatedEngine(MACHINES).run(asked or job(), Chaos.parse(chaos, seed), log.append), log
+    return SimulatedEngine(MACHINES).run(asked or job(), FaultSchedule(Chaos.parse(chaos, seed)), log.append), log
 
 
 @cache
@@ -121,8 +121,8 @@ def test_a_restarted_controller_survives_the_loss_of_all_reliable_nodes() -> Non
 def test_what_a_node_had_done_of_an_unfinished_clock_counts_as_redone() -> None:
     # Each of two nodes does a chunk in 0.1 s, and 16 in a clock; one has done eight at its last heartbeat, after 1 s.
     log: list[Iteration] = []
-    chaos = Chaos.parse("at 1050ms kill 1")
-    hold(SimulatedEngine(Machines(seconds_per_item=0.1, loading=0.1)).run(job(nodes=(1, 1)), chaos, log.append))
+    faults = FaultSchedule(Chaos.parse("at 1050ms kill 1"))
+    hold(SimulatedEngine(Machines(seconds_per_item=0.1, loading=0.1)).run(job(nodes=(1, 1)), faults, log.append))
     assert [one.redone for one in log[1:]] == [0] * (CLOCKS - 1)
     assert log[0].redone == 8
 

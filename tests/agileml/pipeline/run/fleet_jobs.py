@@ -82,7 +82,7 @@ class Faults:
 
 def run(plan: PreparedPipeline, script: Script) -> tuple[Trained, list[Iteration]]:
     iterations: list[Iteration] = []
-    result = LocalEngine().play(plan, script, iterations.append)
+    result = LocalEngine().run(plan, script, iterations.append)
     return result, iterations
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from agileml.core.events import Iteration
 from agileml.engines.attached import AttachEngine
-from agileml.engines.chaos import Chaos
+from agileml.engines.chaos import QUIET
 from agileml.errors import AgileMLError, BadArgument
 from agileml.job import Stopping, TrainingJob
 from agileml.pipeline.layers import Dense, squared_error
@@ -118,7 +118,7 @@ def test_nodes_that_attach_over_tls(tmp_path: Path) -> None:
 
     engine = AttachEngine(TcpAddress("127.0.0.1", port), read_secret(secret))
     try:
-        result = engine.run(prepared(40, heartbeat_timeout=10.0), Chaos(), listen)
+        result = engine.run(prepared(40, heartbeat_timeout=10.0), QUIET, listen)
         assert nodes["n2"].wait() == 0
     finally:
         # One that started too late for the job would look for it for a while.
