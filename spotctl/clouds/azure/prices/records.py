@@ -250,31 +250,28 @@ GRAPH_SOURCE = "azure-resource-graph"
 HISTORY = 90 * DAY
 """How far back the table's prices go."""
 
-_PRICES = "microsoft.compute/skuspotpricehistory/ostype/location"
-_EVICTIONS = "microsoft.compute/skuspotevictionrate/location"
+PRICE_HISTORY = "microsoft.compute/skuspotpricehistory/ostype/location"
+"""The table of all prices of spot markets in the last 90 days, one row per size and operating system."""
+EVICTION_RATES = "microsoft.compute/skuspotevictionrate/location"
+"""The table of each size's eviction rate over the last four weeks."""
+
+_COLUMNS = {
+    PRICE_HISTORY: "osType = tostring(properties.osType), spotPrices = properties.spotPrices",
+    EVICTION_RATES: "evictionRate = tostring(properties.evictionRate)",
+}
+
+REGIONS_QUERY = f"SpotResources | where type =~ '{EVICTION_RATES}' | distinct location | order by location asc"
+"""The query for the regions that have spot markets."""
+
 _BAND = re.compile(r"(\d+)(?:-(\d+)|\+)")
 
 
-def price_history_query(region: str) -> str:
-    """All prices of a region's spot markets in the last 90 days, one row per size and operating system."""
-    return _rows(_PRICES, region, "osType = tostring(properties.osType), spotPrices = properties.spotPrices")
-
-
-def eviction_rates_query(region: str) -> str:
-    """The eviction rate of each size in a region over the last four weeks."""
-    return _rows(_EVICTIONS, region, "evictionRate = tostring(properties.evictionRate)")
-
-
-def regions_query() -> str:
-    """The regions that have spot markets."""
-    return f"SpotResources | where type =~ '{_EVICTIONS}' | distinct location | order by location asc"
-
-
-def _rows(kind: str, region: str, columns: str) -> str:
+def rows_query(table: str, region: str) -> str:
+    """The query for the rows of a region in a table."""
     # Without a total order, which only `id` gives, paging repeats and loses rows.
     return (
-        f"SpotResources | where type =~ '{kind}' | where location =~ '{region}'"
-        f" | project id, location, skuName = tostring(sku.name), {columns} | order by id asc"
+        f"SpotResources | where type =~ '{table}' | where location =~ '{region}'"
+        f" | project id, location, skuName = tostring(sku.name), {_COLUMNS[table]} | order by id asc"
     )
 
 

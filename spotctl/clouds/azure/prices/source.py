@@ -76,7 +76,7 @@ class AzureSource:
         """The regions with spot markets; where the account may not list them, those of the price list."""
         call = ApiCall("Azure regions", _READ_GRAPH)
         try:
-            pages = list(session.rows(call, records.regions_query()))
+            pages = list(session.rows(call, records.REGIONS_QUERY))
         except CloudError:
             pages = []
         rejects = Rejects(call.what)
@@ -127,7 +127,7 @@ def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> 
     call = ApiCall(f"Azure spot price history of {region}", _READ_GRAPH)
     rejects = Rejects(call.what)
     is_empty = True
-    for page in session.rows(call, records.price_history_query(region)):
+    for page in session.rows(call, records.rows_query(records.PRICE_HISTORY, region)):
         events = []
         watched: dict[Market, WatchRecord] = {}
         for market, entries in rejects.good(records.read_history, page, named):
@@ -147,7 +147,7 @@ def _spot_history(session: AzureSession, request: FetchRequest, region: str) -> 
 def _eviction_rates(session: AzureSession, request: FetchRequest, region: str) -> Iterator[FetchedRows]:
     call = ApiCall(f"Azure eviction rates of {region}", _READ_GRAPH)
     rejects = Rejects(call.what)
-    for page in session.rows(call, records.eviction_rates_query(region)):
+    for page in session.rows(call, records.rows_query(records.EVICTION_RATES, region)):
         rates = rejects.good(lambda row: records.read_eviction_rate(row, request.until), page, named)
         yield FetchedRows(interruptions=tuple(rate for rate in rates if request.wants_type(rate.market.instance_type)))
     rejects.report()
