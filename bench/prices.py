@@ -87,7 +87,7 @@ def _rows(store: PriceStore, source: Path, plain: Path, market: Market) -> list[
             f"{plain.stat().st_size / size:.3g}x",
         )
     )
-    ours = seconds(lambda: PriceStore(store.root).series(market), runs=21)
+    ours = seconds(lambda: Library(PriceStore(store.root)).series(market), runs=21)
     theirs = seconds(lambda: _pandas_market(plain, market), runs=1)
     limit = f"{shown(theirs)}; limit {shown(MAX_MARKET_SECONDS)}"
     rows.append(Row(f"one market's {DAYS} days", shown(ours), limit, times_faster(ours, theirs)))
@@ -122,7 +122,7 @@ def _correction_rows(store: PriceStore, market: Market) -> list[Row]:
 
 def _row_file(store: PriceStore, market: Market) -> Path:
     """A file with a higher price for one event."""
-    series, path = store.series(market), store.root.with_name("correction.csv")
+    series, path = Library(store).series(market), store.root.with_name("correction.csv")
     export(
         PriceTable.of(PriceBatch.of([PriceEvent(market, int(series.times[200]), int(series.prices[200]) * 2)])), path
     )
@@ -165,7 +165,7 @@ def _megabytes(source: Path, folder: str) -> int:
 
 
 def _correct(store: PriceStore, market: Market) -> None:
-    series = store.series(market)
+    series = Library(store).series(market)
     higher = PriceEvent(market, int(series.times[100]), int(series.prices[100]) + 100_000)
     assert store.commit(FetchedRows(prices=PriceBatch.of([higher]))).conflicts == 1
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.catalog import Catalog
-from pricing_data.errors import BadInput, StoreError, UnknownMarket, UnknownPrice
+from pricing_data.errors import BadInput, StoreError, UnknownPrice
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.list_prices import ListPrices
 from pricing_data.market import Market
@@ -112,14 +112,6 @@ class PriceStore:
     def lost(self) -> list[LostPrices]:
         """The prices that were set aside, because they were damaged or missing."""
         return self._facts(LOST)
-
-    def series(self, market: Market) -> PriceSeries:
-        table = self.table([market])
-        if not table.markets:
-            raise UnknownMarket(
-                f"no price history of {market} is stored (spotctl lab prices ls lists the stored markets)"
-            )
-        return next(iter(table))
 
     def table(self, markets: Iterable[Market] | None = None) -> PriceTable:
         """The history of these markets, or of all markets; a market without history is left out."""

@@ -48,6 +48,12 @@ def random_batch(seed: int, markets: int, rows: int) -> PriceBatch:
     )
 
 
+def stored(store: PriceStore, market: Market) -> PriceSeries:
+    """The history of a market that a store has."""
+    (history,) = store.table([market])
+    return history
+
+
 def segment_paths(store: PriceStore) -> list[Path]:
     """The files with a store's prices."""
     return store.over_segments(lambda paths, _: paths)

@@ -15,7 +15,7 @@ from pricing_data.sources.base import FetchRequest, FetchTask
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR, Span
-from tests.pricing_data.histories import START, market, random_batch
+from tests.pricing_data.histories import START, market, random_batch, stored
 from tests.pricing_data.sources.test_files import GOOD, HEADER, written
 from tests.pricing_data.store.test_table import contents
 
@@ -117,7 +117,7 @@ def test_rows_before_a_failure_are_kept_and_other_tasks_continue(store: PriceSto
     assert reports["r2"].failure is None
     assert (reports["r1"].committed.added, reports["r2"].committed.added) == (3, 4)
     assert isinstance(reports["-"].failure, MissingCredentials)
-    assert len(store.series(market(zone="r1"))) == 3
+    assert len(stored(store, market(zone="r1"))) == 3
     assert store.covered == {"aws/r1": Span(START, START + HOUR), "aws/r2": Span(START, START + 3 * HOUR)}
 
 

@@ -17,7 +17,7 @@ from pricing_data.stats import describe
 from pricing_data.store import PriceStore
 from pricing_data.store.table import CorrectedPrices
 from pricing_data.units import HOUR, SECOND, Span
-from tests.pricing_data.histories import START, market, random_batch
+from tests.pricing_data.histories import START, market, random_batch, stored
 
 LOCAL = Market.parse("local/sim-east/sim-east-a/c4.xlarge")
 AZURE = Market.parse("azure/eastus/-/Standard_NC6s_v3")
@@ -35,7 +35,7 @@ def test_a_stored_local_market_replaces_the_shipped_one(library: Library) -> Non
     assert len(library.series(LOCAL)) == len(next(iter(library.table([LOCAL])))) == 3
     other = Market.parse("local/sim-west/sim-west-a/c4.xlarge")
     assert len(library.series(other)) > 100
-    with pytest.raises(UnknownMarket):
+    with pytest.raises(UnknownMarket, match=r"no price history of aws/.*spotctl lab prices ls"):
         library.series(market("none.large"))
 
 
@@ -180,7 +180,7 @@ def test_statistics_follow_a_change(kept: PriceStore, change: FetchedRows, *, ke
 
 
 def test_statistics_follow_a_correction_and_a_merge(kept: PriceStore) -> None:
-    series = kept.series(CHANGED)
+    series = stored(kept, CHANGED)
     kept.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(CHANGED, series.first, DOLLAR)])))
     assert_agrees(kept)
     Library(kept).keep_statistics()
@@ -202,7 +202,7 @@ def test_an_on_demand_price_of_another_catalog_is_not_mixed_in(kept: PriceStore)
     library.catalog = Catalog(prices=(listed(2 * SECOND),))
     [one] = library.statistics([CHANGED])
     assert one.on_demand is not None
-    assert one == describe(kept.series(CHANGED), library.catalog)
+    assert one == describe(stored(kept, CHANGED), library.catalog)
 
 
 def test_a_store_without_room_keeps_no_statistics(kept: PriceStore, monkeypatch: pytest.MonkeyPatch) -> None:

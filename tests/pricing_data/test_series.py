@@ -19,7 +19,7 @@ from pricing_data.series import PriceSeries, Recording, WatchRecord, clipped, he
 from pricing_data.stats import describe
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, SECOND, Span, parse_time
-from tests.pricing_data.histories import START, market, series
+from tests.pricing_data.histories import START, market, series, stored
 from tests.pricing_data.sources.test_files import HEADER, written
 
 steps = st.dictionaries(st.integers(0, 50), st.integers(1, 9), min_size=2, max_size=20)
@@ -192,6 +192,6 @@ def test_an_unchanged_fetch_adds_no_row_and_its_time_counts(tmp_path: Path) -> N
         )
         store.commit(rows)
     assert store.size()[0] == 1
-    series = store.series(market())
+    series = stored(store, market())
     assert (series.last, series.price_at(START + DAY), len(series)) == (START + 2 * DAY, 5, 2)
     assert describe(series, Catalog()).events == 1

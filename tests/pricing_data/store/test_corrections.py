@@ -14,7 +14,7 @@ from pricing_data.stats import describe
 from pricing_data.store import PriceStore
 from pricing_data.store.table import PriceCorrection
 from pricing_data.units import HOUR
-from tests.pricing_data.histories import START, market, random_batch, segment_paths
+from tests.pricing_data.histories import START, market, random_batch, segment_paths, stored
 from tests.pricing_data.store.test_table import contents
 
 WRONG = PriceEvent(market(), START, 9_000_000_000)
@@ -46,10 +46,10 @@ def by_sql(store: PriceStore) -> list[tuple[object, ...]]:
 
 def assert_everywhere(store: PriceStore, *prices: int) -> None:
     """Series, tables, statistics and SQL have these prices of the market."""
-    assert store.series(market()).prices.tolist() == list(prices)
+    assert stored(store, market()).prices.tolist() == list(prices)
     library = Library(store)
     (stats,) = library.statistics([market()])
-    assert stats == describe(store.series(market()), library.catalog)
+    assert stats == describe(stored(store, market()), library.catalog)
     assert stats.highest == max(prices)
     assert by_sql(store) == [(price,) for price in prices]
     assert len(store.table()) == store.size()[0]

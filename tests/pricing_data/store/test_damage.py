@@ -25,7 +25,7 @@ from pricing_data.store import PriceStore, upkeep
 from pricing_data.store.segments import write_segment
 from pricing_data.store.table import PriceTable
 from pricing_data.units import HOUR, Span
-from tests.pricing_data.histories import START, market, random_batch, segment_paths
+from tests.pricing_data.histories import START, market, random_batch, segment_paths, stored
 from tests.pricing_data.store.test_table import contents
 
 SAMPLE = 150
@@ -41,7 +41,7 @@ def filled(root: Path) -> PriceStore:
     watched = {market("t0.large"): WatchRecord(complete=(Span(START, START + 900 * HOUR),))}
     machine = InstanceType("aws", "t0.large", 4, 7.5)
     store.commit(FetchedRows(types=(machine,), interruptions=(band,), watched=watched))
-    first = store.series(market("t1.large"))
+    first = stored(store, market("t1.large"))
     store.commit(FetchedRows(prices=PriceBatch.of([PriceEvent(first.market, first.first, 10**9)])))
     Library(store).keep_statistics()
     return store

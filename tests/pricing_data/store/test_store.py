@@ -11,14 +11,14 @@ from hypothesis import given, settings, strategies as st
 
 from pricing_data.availability import Interruption
 from pricing_data.catalog import InstanceType, OnDemandPrice
-from pricing_data.errors import StoreError, UnknownMarket
+from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.query import QueryResult, query
 from pricing_data.store import Committed, PriceStore, segments as segments_module
 from pricing_data.store.segments import _ROW_GROUP
 from pricing_data.store.table import CorrectedPrices, PriceTable
 from pricing_data.units import SECOND, Span
-from tests.pricing_data.histories import START, events, market, random_batch, segment_paths
+from tests.pricing_data.histories import START, events, market, random_batch, segment_paths, stored
 from tests.pricing_data.store.test_table import contents, expected
 
 
@@ -52,14 +52,14 @@ def test_new_known_and_conflicting_rows_are_counted(store: PriceStore) -> None:
     assert store.commit(prices(first, later)) == Committed(added=1, known=1)
     assert store.commit(prices(first._replace(price=40))) == Committed(conflicts=1)
     assert store.commit(prices(first._replace(price=70))) == Committed(conflicts=1)
-    assert store.series(market()).prices.tolist() == [70, 60]
+    assert stored(store, market()).prices.tolist() == [70, 60]
 
 
 def test_one_market_is_read_across_row_groups(store: PriceStore) -> None:
     batch = random_batch(seed=1, markets=7, rows=3 * _ROW_GROUP)
     store.commit(FetchedRows(prices=batch))
     whole = {one.market: one for one in PriceTable.of(batch)}
-    assert {named: store.series(named) for named in batch.markets} == whole
+    assert {named: stored(store, named) for named in batch.markets} == whole
     some = batch.markets[1::3]
     assert list(store.table(some)) == [whole[named] for named in sorted(some, key=str)]
 
@@ -70,7 +70,7 @@ def test_many_commits_leave_few_segments(store: PriceStore) -> None:
     assert len(segment_paths(store)) <= 25
     store.compact()
     assert len(segment_paths(store)) <= 6
-    assert store.series(market()).prices.tolist() == list(range(1, 61))
+    assert stored(store, market()).prices.tolist() == list(range(1, 61))
     assert {path.name for path in store.root.glob("*.parquet")} == {path.name for path in segment_paths(store)}
 
 
@@ -98,8 +98,6 @@ def test_touching_covered_spans_are_joined(store: PriceStore) -> None:
 def test_reading_an_empty_store_creates_no_folder(store: PriceStore) -> None:
     assert store.size() == (0, 0)
     assert (store.markets(), contents(store.table()), store.catalog().types) == ([], {}, ())
-    with pytest.raises(UnknownMarket, match=r"no price history of aws/.*spotctl lab prices ls"):
-        store.series(market())
     assert not store.root.exists()
 
 
@@ -114,7 +112,7 @@ def test_a_reader_continues_while_a_writer_replaces_the_files(
     store.compact()
     answers = iter([old, old, manifests.load(store.root)])
     monkeypatch.setattr(manifests, "load", lambda _: next(answers))
-    assert store.series(market()).prices.tolist() == [1, 2]
+    assert stored(store, market()).prices.tolist() == [1, 2]
 
 
 def test_a_manifest_of_a_later_version_is_reported(store: PriceStore) -> None:
@@ -162,7 +160,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path: Path) -> None:
         store.commit(prices(PriceEvent(market(), START, 1)))
         with pytest.raises(StoreError, match="is full; free some space"):
             store.commit(FetchedRows(prices=random_batch(seed=2, markets=5, rows=200_000)))
-        assert store.series(market()).prices.tolist() == [1]
+        assert stored(store, market()).prices.tolist() == [1]
         assert store.commit(prices(PriceEvent(market(), START + 1, 2))) == Committed(added=1)
         assert len(list(store.root.glob("*.parquet"))) == 2
     finally:
@@ -184,7 +182,7 @@ PriceStore(Path({str(store.root)!r})).commit(FetchedRows(prices=random_batch(see
 """
     ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert "StoreError: price store: cannot write" in ended.stderr
-    assert store.series(market()).prices.tolist() == [1]
+    assert stored(store, market()).prices.tolist() == [1]
     assert len(list(store.root.glob("*"))) == 3
 
 
@@ -271,5 +269,5 @@ def test_a_merge_in_portions_keeps_every_row(store: PriceStore, monkeypatch: pyt
     assert len(segment_paths(store)) == 1
     assert contents(store.table()) == contents(PriceTable.of(PriceBatch.joined(batches)))
     for series in store.table():
-        assert store.series(series.market) == series
+        assert stored(store, series.market) == series
     assert store.size()[0] == len(store.table())

@@ -12,7 +12,7 @@ from pricing_data.errors import BadInput, StoreError
 from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
-from tests.pricing_data.histories import START, market, segment_paths
+from tests.pricing_data.histories import START, market, segment_paths, stored
 from tests.pricing_data.store.test_damage import answers, filled
 
 
@@ -122,7 +122,7 @@ def test_a_backup_beside_a_writer_is_one_state_of_the_store(store: PriceStore, t
     assert sizes == sorted(sizes)
     for number, size in enumerate(sizes):
         copy = PriceStore(tmp_path / f"backup{number}")
-        added = copy.series(market("w.large")).prices.tolist() if size > before else []
+        added = stored(copy, market("w.large")).prices.tolist() if size > before else []
         assert added == list(range(1, size - before + 1))
 
 

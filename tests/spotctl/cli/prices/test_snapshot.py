@@ -14,6 +14,7 @@ from pricing_data.series import WatchRecord
 from pricing_data.store import PriceStore
 from pricing_data.store.segments import SegmentFile, SegmentWriter, StoredUnits
 from pricing_data.units import DAY, HOUR, Span, parse_time
+from tests.pricing_data.histories import stored
 from tests.servers.loopback import Reply, Request, serving
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
@@ -66,7 +67,7 @@ def test_an_import_is_idempotent_and_honest_about_what_was_watched(tmp_path: Pat
         assert "signature" not in ended.err
     store = PriceStore(tmp_path / "two" / "prices")
     assert set(store.markets()) == {QUIET, BUSY}
-    quiet, busy = store.series(QUIET), store.series(BUSY)
+    quiet, busy = stored(store, QUIET), stored(store, BUSY)
     assert quiet.watched == (Span(START, START + 12 * HOUR),)
     assert (quiet.price_at(START), quiet.last) == (5, START + 12 * HOUR)
     assert busy.watched is None
