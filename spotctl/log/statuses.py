@@ -41,14 +41,6 @@ class LogRead:
         specs = [restored(began.spec, home) for began in self.began]
         return [spec for spec in specs if not spec.is_local]
 
-    def clouds(self, home: Path) -> list[str]:
-        """The clouds, without the local market, that any job was allowed to rent on."""
-        return list(dict.fromkeys(cloud for spec in self.specs(home) for cloud in spec.resources.clouds))
-
-    def regions(self, home: Path) -> list[str]:
-        """The regions, of any cloud, that jobs named to rent in."""
-        return list(dict.fromkeys(region for spec in self.specs(home) for region in spec.resources.regions))
-
 
 def read_log(settings: Settings) -> LogRead:
     """Reads the log, even if the log is damaged or the disk is full: machines must be found and returned then, too."""

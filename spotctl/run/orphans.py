@@ -149,13 +149,16 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
     """The named clouds; if none is named, every cloud on which a job was ever launched."""
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
         raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
-    known = read_log(settings)
-    for cloud in dict.fromkeys(clouds or (LOCAL, *known.clouds(settings.home))):
+    known, launched = read_log(settings), [LOCAL]
+    if not clouds:
+        launched += [cloud for spec in known.specs(settings.home) for cloud in spec.resources.clouds]
+    for cloud in dict.fromkeys(clouds or launched):
         if cloud != LOCAL:
             # In all regions. If the cloud's settings name regions: in those, and in the regions that jobs named.
             own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
-            regions = (*own, *known.regions(settings.home)) if own else ()
-            yield cloud, cloud_provider(settings, (cloud,), regions)
+            jobs = known.specs(settings.home) if own else []
+            named = dict.fromkeys(region for spec in jobs for region in spec.resources.regions)
+            yield cloud, cloud_provider(settings, (cloud,), (*own, *named))
         else:
             # The local market, if it was ever started. Nothing is rented here, so no prices are needed.
             from spotctl.clouds.local.provider import LocalProvider
