@@ -65,6 +65,9 @@ _AROUND = re.compile(r"^Generic \w+ error: |Error performing (\w+ \S+ in \S+ - |
 _MISQUOTED = frozenset(" *~")
 """Characters of a prefix that obstore sends in another form than it signs: S3 itself takes that, moto does not."""
 
+_NO_AUTHORITIES = (
+    "this computer knows no authorities of certificates: install the package ca-certificates, or correct SSL_CERT_FILE"
+)
 _NO_NAME = "a name that cannot be a file's, with . or .. between slashes, or a slash at its end: choose another"
 
 T = TypeVar("T")
@@ -303,8 +306,14 @@ class Bucket:
         return self._do(key, answer)
 
     def _client(self, retries: int = ATTEMPTS - 1, parent: str | None = None) -> ObjectStore:
+        from obstore.exceptions import BaseError
+
         if (retries, parent) not in self._clients:
-            self._clients[retries, parent] = self._connect(retries, parent)
+            try:
+                self._clients[retries, parent] = self._connect(retries, parent)
+            except BaseError as error:
+                why = _NO_AUTHORITIES if "No CA certificates" in str(error) else _line(error)
+                raise StoreRefused(f"{self.name}: {why}") from None
         return self._clients[retries, parent]
 
     def _at(self, key: str, retries: int = ATTEMPTS - 1) -> tuple[ObjectStore, str]:

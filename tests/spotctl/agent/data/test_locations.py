@@ -13,6 +13,7 @@ from agileml.runtime.blob_store import FileBlobStore
 from spotctl.agent.data.locations import place_of, shared_object, store_at
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.aws import storage as aws
+from tests.servers.azurite import AzuriteUser
 
 
 @pytest.mark.parametrize("status", [200, 301, 403])
@@ -69,3 +70,22 @@ def test_a_shared_object_is_in_an_object_store(tmp_path: Path) -> None:
 def test_an_unknown_scheme_is_named() -> None:
     with pytest.raises(StoreRefused, match="ftp://x: not a path"):
         store_at("ftp://x")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("SSL_CERT_FILE", "none.pem", "knows no authorities of certificates: install the package ca-certificates"),
+        ("AZURE_STORAGE_BLOB_ENDPOINT", "no address", "Url: no address, Error: relative URL without a base$"),
+    ],
+)
+def test_a_client_that_cannot_be_made_is_a_refusal_of_one_line(
+    variable: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    monkeypatch.setenv(variable, value)
+    place = place_of("az://container@account/x", lambda _: AzuriteUser())
+    assert place is not None
+    with pytest.raises(StoreRefused, match=f"^az://container@account: .*{why}") as refused:
+        place.bucket.list("")
+    assert "\n" not in str(refused.value)

@@ -1,20 +1,14 @@
 """Object stores of other authors: moto, which checks signatures and policies, and Azurite, if it is installed.
 
-Azurite takes tokens only over TLS: `npm install azurite` somewhere, a certificate for 127.0.0.1, and name in
-SPOTCTL_AZURITE its address, such as https://127.0.0.1:10000, and in SSL_CERT_FILE the certificate's authority. No
-emulator of Cloud Storage answers what obstore asks (docs/decisions/0024-object-stores.md).
+No emulator of Cloud Storage answers what obstore asks (docs/decisions/0024-object-stores.md).
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import os
-import ssl
-import time
 from collections.abc import Iterator
+from pathlib import Path
 
-import httpx
 import pytest
 from boto3 import Session
 from moto import settings
@@ -27,6 +21,7 @@ from spotctl.agent.data.stores import Content, NoSuchObject, ObjectChanged, Stor
 from spotctl.clouds.wiring import buckets_of
 from spotctl.run.start.workloads import drop_abandoned_parts
 from tests.agileml.runtime.blob_store_suite import content
+from tests.servers.azurite import LOCATION, AzuriteUser, azurite
 
 _POLICY = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
 _PARTS = [bytes([number]) * (1 << 20) for number in range(12)]
@@ -57,21 +52,6 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
     finally:
         server.stop()
-
-
-class Tokens:
-    """Azurite checks a token's audience, issuer and times, and no signature."""
-
-    def __call__(self, _: str) -> Tokens:
-        return self
-
-    def token(self) -> tuple[str, float]:
-        now = int(time.time())
-        claims = {"aud": "https://storage.azure.com", "nbf": now - 5, "iat": now - 5, "exp": now + 3600}
-        issuer = {"iss": "https://sts.windows.net/00000000-0000-0000-0000-000000000000/"}
-        parts = ({"alg": "RS256", "typ": "JWT"}, claims | issuer)
-        encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
-        return ".".join([*encoded, "c2ln"]), 3600.0
 
 
 def check_store(location: str, who: StoreIdentity, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,13 +111,8 @@ def test_s3_with_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
         store_at("s3://bucket/jobs/j").put("x", [b"."])
 
 
-@pytest.mark.skipif("SPOTCTL_AZURITE" not in os.environ, reason="needs Azurite: see the module")
-def test_azurite(monkeypatch: pytest.MonkeyPatch) -> None:
-    account = f"{os.environ['SPOTCTL_AZURITE']}/devstoreaccount1"
-    monkeypatch.setenv("AZURE_STORAGE_BLOB_ENDPOINT", account)
-    who, name = Tokens(), f"c{time.time_ns()}"
-    headers = {"Authorization": f"Bearer {who.token()[0]}", "x-ms-version": "2023-11-03"}
-    trusted = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
-    made = httpx.put(f"{account}/{name}?restype=container", headers=headers, verify=trusted)
-    assert made.status_code == 201
-    check_store(f"az://{name}@devstoreaccount1/jobs/j", who, monkeypatch)
+def test_azurite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with azurite(tmp_path) as store:
+        monkeypatch.setenv("AZURE_STORAGE_BLOB_ENDPOINT", store.account())
+        monkeypatch.setenv("SSL_CERT_FILE", str(store.certificate))
+        check_store(f"{LOCATION}/jobs/j", AzuriteUser(), monkeypatch)
