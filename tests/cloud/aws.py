@@ -31,7 +31,7 @@ from tests.cloud.aws_books import BY_USER, NO_CAPACITY, PRICE, SHUT_DOWN_SECONDS
 from tests.cloud.aws_catalog import publish_advisor, publish_prices, publish_products, publish_scores
 from tests.cloud.aws_experiments import FIS_PATHS, Experiments
 from tests.cloud.aws_market import AwsMarket, public_image, quota_answer, quota_of
-from tests.cloud.aws_metadata import metadata_of
+from tests.cloud.aws_metadata import LOOPBACK_KEYS, metadata_of
 from tests.cloud.aws_moto import ORIGINALS, SERVERS, admits_ssh, existing_in, install_hooks, without
 from tests.cloud.aws_orders import Order, checked, refuse, vcpus_of
 from tests.cloud.aws_placement import PlacementGroups
@@ -91,7 +91,8 @@ class AwsServer:
 
     The `policy` is the one that we print; `refused` is what it did not allow. `denied` are actions that the credentials
     do not allow either; if they have `expired`, they allow nothing. `breaks`
-    schedules faults (`tests.servers.aws.AwsFault`).
+    schedules faults (`tests.servers.aws.AwsFault`). The image of machines has further `variables`, and their roles have
+    `keys`.
     """
 
     host: MachineHost
@@ -104,6 +105,8 @@ class AwsServer:
     refused: list[Access] = field(default_factory=list)
     market: AwsMarket = field(default_factory=AwsMarket)
     prices: AwsCloud = field(default_factory=AwsCloud)
+    variables: dict[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=LOOPBACK_KEYS.copy)
 
     def __post_init__(self) -> None:
         install_hooks()
@@ -339,11 +342,11 @@ class AwsServer:
             max_price=order.max_price,
             request=request,
             price=self._price_of(order),
-            metadata=metadata_of(instance, order, region, self.account),
+            metadata=metadata_of(instance, order, region, self.account, self.keys),
             unseen=self.unseen_for,
         )
         self.books.leases[lease.name] = lease
-        variables = {"AWS_ENDPOINT_URL": f"http://{self._inside}", "AWS_DEFAULT_REGION": region}
+        variables = {"AWS_ENDPOINT_URL": f"http://{self._inside}", "AWS_DEFAULT_REGION": region, **self.variables}
         firewall = partial(admits_ssh, instance)
         spec = MachineSpec(lease.name, order.user_data, lease.metadata.answer, variables, firewall)
         lease.private, lease.public = self.host.start(spec, self.books.ended_by_itself)

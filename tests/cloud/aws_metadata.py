@@ -19,6 +19,9 @@ from tests.servers.loopback import Reply
 _TOKEN, _LIFETIME = "x-aws-ec2-metadata-token", "x-aws-ec2-metadata-token-ttl-seconds"
 _LONGEST_SECONDS = 21600
 
+LOOPBACK_KEYS = {"AccessKeyId": "ASIALOOPBACK", "SecretAccessKey": "loopback", "Token": "loopback"}
+"""Keys of a role, for servers that do not check them."""
+
 
 def iso(micros: int) -> str:
     """A moment as AWS writes it."""
@@ -35,6 +38,7 @@ class InstanceMetadata:
     facts: Mapping[str, str]
     dynamic: Mapping[str, str]
     user_data: bytes
+    keys: Mapping[str, str]
     tokens: str = "optional"
     enabled: bool = True
     role: str | None = None
@@ -85,11 +89,17 @@ class InstanceMetadata:
         if self.rebalance_at is not None:
             files["events/recommendations/rebalance"] = json.dumps({"noticeTime": iso(self.rebalance_at)})
         if self.role is not None:
-            files[f"iam/security-credentials/{self.role}"] = _credentials()
+            files[f"iam/security-credentials/{self.role}"] = _credentials(self.keys)
         return files
 
 
-def metadata_of(instance: Any, order: Order, region: str, account: str) -> InstanceMetadata:  # noqa: ANN401
+def metadata_of(
+    instance: Any,  # noqa: ANN401
+    order: Order,
+    region: str,
+    account: str,
+    keys: Mapping[str, str],
+) -> InstanceMetadata:
     facts = {
         "ami-id": instance.image_id,
         "hostname": instance.private_dns_name,
@@ -107,6 +117,7 @@ def metadata_of(instance: Any, order: Order, region: str, account: str) -> Insta
         facts=facts,
         dynamic=_identity(instance, order, region, account),
         user_data=order.user_data,
+        keys=keys,
         tokens=order.metadata.get("HttpTokens", "optional"),
         enabled=order.metadata.get("HttpEndpoint", "enabled") == "enabled",
         role=order.profile,
@@ -125,16 +136,14 @@ def _identity(instance: Any, order: Order, region: str, account: str) -> dict[st
     return {"instance-identity/document": json.dumps(document)}
 
 
-def _credentials() -> str:
+def _credentials(keys: Mapping[str, str]) -> str:
     now = datetime.now(UTC)
     times = {"LastUpdated": now, "Expiration": now + timedelta(hours=6)}
     return json.dumps(
         {
             "Code": "Success",
             "Type": "AWS-HMAC",
-            "AccessKeyId": "ASIALOOPBACK",
-            "SecretAccessKey": "loopback",
-            "Token": "loopback",
+            **keys,
             **{name: when.strftime("%Y-%m-%dT%H:%M:%SZ") for name, when in times.items()},
         }
     )

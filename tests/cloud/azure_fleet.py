@@ -9,7 +9,7 @@ import secrets
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from ipaddress import ip_address, ip_network
 
@@ -76,6 +76,7 @@ class Fleet:
         self.log_delay_seconds = 0.0
         self.tokens: dict[str, str] = {}
         self.storage_tokens: set[str] = set()
+        self.new_storage_token: Callable[[], str] = partial(secrets.token_urlsafe, 32)
         self.variables: dict[str, str] = {}
         self.identities = {IDENTITY.lower(): {"principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}}
         self._numbers: Counter[str] = Counter()
@@ -261,10 +262,11 @@ class Fleet:
 
     def _metadata(self, vm: Vm, request: MetadataRequest) -> MetadataAnswer:
         def token(principal: str, resource: str) -> str:
-            made = secrets.token_urlsafe(32)
             if resource == STORAGE_AUDIENCE:
+                made = self.new_storage_token()
                 self.storage_tokens.add(made)
             else:
+                made = secrets.token_urlsafe(32)
                 self.tokens[made] = principal
             return made
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -35,10 +35,14 @@ _SECONDS = 3600
 
 
 class Buckets:
-    """An object store on 127.0.0.1. `is_machines` says whether a token is that of a machine's identity."""
+    """An object store on 127.0.0.1. `is_machines` says whether a token is that of a machine's identity.
+
+    `new_token` makes the tokens of launchers, which another store may take, too.
+    """
 
     def __init__(self, host: MachineHost, is_machines: Callable[[str], bool]) -> None:
         self._host, self._is_machines = host, is_machines
+        self.new_token: Callable[[], str] = partial(secrets.token_urlsafe, 16)
         self._launchers: set[str] = set()
         self._open = ExitStack()
         self.server = self._open.enter_context(serving(self))
@@ -66,8 +70,8 @@ class Buckets:
         known = token in self._launchers or self._is_machines(token)
         return None if known else error(401, "NoAuthenticationInformation")
 
-    def _new_token(self) -> str:
-        token = secrets.token_urlsafe(16)
+    def _token(self) -> str:
+        token = self.new_token()
         self._launchers.add(token)
         return token
 
@@ -114,7 +118,7 @@ class GoogleBuckets(Buckets):
             jwt.decode(assertion, certs=public, audience=_GOOGLE_AUDIENCE)  # type: ignore[no-untyped-call]
         except (KeyError, ValueError) as refused:
             return Reply.of_json({"error": "invalid_grant", "error_description": str(refused)}, 400)
-        return Reply.of_json({"access_token": self._new_token(), "expires_in": _SECONDS, "token_type": "Bearer"})
+        return Reply.of_json({"access_token": self._token(), "expires_in": _SECONDS, "token_type": "Bearer"})
 
 
 class AzureBuckets(Buckets):
@@ -142,5 +146,5 @@ class AzureBuckets(Buckets):
             return Reply.of_json({"statusCode": 400, "message": f"no token for {asked} here"}, 400)
         until = str(int(time.time()) + _SECONDS)
         return Reply.of_json(
-            {"access_token": self._new_token(), "expires_on": until, "token_type": "Bearer", "resource": asked}
+            {"access_token": self._token(), "expires_on": until, "token_type": "Bearer", "resource": asked}
         )
