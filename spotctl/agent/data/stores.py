@@ -60,7 +60,8 @@ _CHANGED = ("BlobAlreadyExists", "ConditionalRequestConflict", "ConditionNotMet"
 _STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>([^<]*)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _NO_PATH = ("with invalid path: ", "Could not parse path: ")
-_AROUND = re.compile(r"^Generic \w+ error: |Error performing (\w+ \S+ in \S+ - |list request: )")
+_AROUND = re.compile(r"^Generic \w+ error: |Error performing (\w+ \S+ in [^-]+ - |(list|bulk delete) request: )")
+_CAUSE = re.compile(r'(?:message|error): "([^"]+)"|(InvalidCertificate)\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)')
 
 _MISQUOTED = frozenset(" *~")
 """Characters of a prefix that obstore sends in another form than it signs: S3 itself takes that, moto does not."""
@@ -396,11 +397,14 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _line(error: Exception) -> str:
-    """The message of an error of obstore, without the request in front and the values that follow."""
-    line = " ".join(str(error).partition("\n\nDebug source:")[0].split())
+    """The message of an error of obstore, without the request in front and the values that follow; of these, it keeps
+    why a request could not be sent."""
+    said, _, values = str(error).partition("\n\nDebug source:")
+    line = " ".join(said.split())
     while match := _AROUND.search(line):
         line = line[: match.start()] + line[match.end() :]
-    return line
+    cause = _CAUSE.search(values) if line.endswith("error sending request") else None
+    return f"{line}: {' '.join(filter(None, cause.groups()))}" if cause else line
 
 
 def _code(error: Exception) -> str:

@@ -114,5 +114,9 @@ def test_s3_with_authentication(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_azurite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with azurite(tmp_path) as store:
         monkeypatch.setenv("AZURE_STORAGE_BLOB_ENDPOINT", store.account())
+        with monkeypatch.context() as quick:
+            quick.setattr(stores, "FIRST_PAUSE", 0.001)
+            with pytest.raises(StoreRefused, match=r"no answer: HTTP error: .*: InvalidCertificate UnknownIssuer$"):
+                store_at(f"{LOCATION}/jobs/j", AzuriteUser()).put("x", [b"."])
         monkeypatch.setenv("SSL_CERT_FILE", str(store.certificate))
         check_store(f"{LOCATION}/jobs/j", AzuriteUser(), monkeypatch)
