@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from boto3.session import Session
 from botocore import exceptions as sdk, xform_name
 from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.paginate import Paginator
 from botocore.parsers import ResponseParserError
@@ -156,6 +157,9 @@ class AwsSession:
             if credentials is None:
                 raise sdk.NoCredentialsError
             frozen = credentials.get_frozen_credentials()
+            # Of keys that expire, the SDK renews all but those in a file, where the user does.
+            if frozen.token and not isinstance(credentials, RefreshableCredentials):
+                self._session = None
             return str(frozen.access_key), str(frozen.secret_key), frozen.token or ""
 
     def forget_login(self) -> None:

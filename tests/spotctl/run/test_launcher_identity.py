@@ -39,6 +39,15 @@ def test_the_keys_and_the_region_of_a_profile(monkeypatch: pytest.MonkeyPatch, t
     assert keys.until > time.time() + 600
 
 
+def test_keys_that_the_user_has_renewed_are_found(tmp_path: Path) -> None:
+    """Launchers run longer than most session tokens are valid."""
+    who = AwsLauncher()
+    for name in ("old", "new"):
+        keys = f"aws_access_key_id = {name}\naws_secret_access_key = S\naws_session_token = {name}\n"
+        (tmp_path / "credentials").write_text(f"[default]\n{keys}")
+        assert (who.keys().key, who.keys().token) == (name, name)
+
+
 def test_no_credentials_of_aws_are_one_line() -> None:
     with pytest.raises(StoreRefused, match="no credentials"):
         AwsLauncher().keys()
