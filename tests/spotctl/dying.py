@@ -1,7 +1,8 @@
 """A spotctl that kills itself at a chosen point: python -m tests.spotctl.dying POINT TIME COMMAND...
 
-POINT is a method, as `module:Class.method`, and `before` or `after` it: `before=module:Class.method`. TIME says which
-call of it is the last that this process makes, from 0. How fast the computer is changes nothing.
+POINT is a method, as `module:Class.method`, or a function that the module calls, and `before` or `after` it:
+`before=module:Class.method`. TIME says which call of it is the last that this process makes, from 0. How fast the
+computer is changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spotctl.cli.app import main
 
 APPEND = "spotctl.log.store:EventLog.append"
 NOTE = "spotctl.run.work.training_workload:TrainingWorkload._note_iteration"
-KEEP = "spotctl.run.work.training_workload:TrainingWorkload._save"
+KEEP = "spotctl.run.work.training_workload:save_model"
 STOP = "spotctl.run.turn.service:Runner._stop"
 
 
