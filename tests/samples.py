@@ -2,8 +2,8 @@
 tool-tests` what tests tools of the project only, and `make all-tests` all.
 
 `long_tests.txt` lists the tests whose time `make check` does not spend: few tests take most of the time.
-`tool_tests.txt` lists tests of tests, measurements and simulated clouds, of which CI runs a few. Of tests that are many
-and alike, a run may take a sample, another each time.
+`tool_tests.txt` lists the tests that check tests, measurements and simulated clouds; CI runs a few of them. Where many
+tests are alike, a run may take a sample, a different one each time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOY_CLOUD = pytest.mark.sampled(10, of="commands with the cloud of another packa
 
 def sampled(items: Iterable[pytest.Item], seed: object) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The tests to run and those to leave out, in order: of each marked function or class as many as its marker says,
-    of what is left of a named group as many as that group's marker says, and of tests of tools a few.
+    of what is left of a named group as many as that group's marker says, and a few tests of tools.
 
     All processes of a run draw the same tests, because they have the same seed.
     """

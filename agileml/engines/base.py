@@ -115,9 +115,9 @@ class MachineFleet(Protocol):
 
 
 class ControllerLink(Protocol):
-    """The job loop's connection to the controller. It outlives a controller: one that is restarted is told everything.
+    """The job loop's connection to the controller, which is told everything again after a restart.
 
-    By default it has nothing to tell it, and does not wait.
+    By default there is nothing to tell, and nothing to wait for.
     """
 
     @property
