@@ -46,7 +46,7 @@ test: ## The tests that take minutes together, in random order on all cores; of 
 long-tests: ## The tests that make test leaves out because they take long; of those that are many and alike a sample
 	SPOTCTL_TEST_PART=long SPOTCTL_TEST_SAMPLES=1 $(PYTEST)
 
-tool-tests: ## The tests of tests, measurements and simulated clouds, of which CI takes a sample
+tool-tests: ## The tests of tests, measurements and simulated clouds
 	SPOTCTL_TEST_PART=tool $(PYTEST)
 
 all-tests: ## All tests without exception, in random order on all cores

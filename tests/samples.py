@@ -2,8 +2,8 @@
 tool-tests` what tests tools of the project only, and `make all-tests` all.
 
 `long_tests.txt` lists the tests whose time `make check` does not spend: few tests take most of the time.
-`tool_tests.txt` lists the tests that check tests, measurements and simulated clouds; CI runs a few of them. Where many
-tests are alike, a run may take a sample, a different one each time.
+`tool_tests.txt` lists the tests that check tests, measurements and simulated clouds. Where many tests are alike, a run
+may take a sample, a different one each time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ VARIABLE, PART = "SPOTCTL_TEST_SAMPLES", "SPOTCTL_TEST_PART"
 LONG_TESTS, TOOL_TESTS = (Path(__file__).with_name(f"{part}_tests.txt") for part in ("long", "tool"))
 
 SHORT, LONG, TOOL = "short", "long", "tool"
-TOOL_SAMPLE = 12
-"""How many tests of tools a sample has."""
 LONG_RUN = pytest.mark.sampled(4, of="runs of minutes on this computer")
 """Tests of whole runs of real processes, each of half a minute to two."""
 
@@ -48,12 +46,12 @@ TOY_CLOUD = pytest.mark.sampled(10, of="commands with the cloud of another packa
 
 def sampled(items: Iterable[pytest.Item], seed: object) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The tests to run and those to leave out, in order: of each marked function or class as many as its marker says,
-    of what is left of a named group as many as that group's marker says, and a few tests of tools.
+    and of what is left of a named group as many as that group's marker says.
 
     All processes of a run draw the same tests, because they have the same seed.
     """
     items, left_out = list(items), set[pytest.Item]()
-    for group_of in (_by_place, _by_name, _by_part):
+    for group_of in (_by_place, _by_name):
         groups = dict[str, list[pytest.Item]]()
         most = dict[str, int]()
         for item in items:
@@ -81,11 +79,6 @@ def _by_name(item: pytest.Item) -> tuple[str, int] | None:
     """The group that a marker names, whatever file its tests are in, and how many of it run."""
     found = next((mark for mark in item.iter_markers("sampled") if mark.kwargs), None)
     return None if found is None else (found.kwargs["of"], found.args[0])
-
-
-def _by_part(item: pytest.Item) -> tuple[str, int] | None:
-    """The tests of tools, and how many of them run."""
-    return (TOOL, TOOL_SAMPLE) if _part(item.nodeid) == TOOL else None
 
 
 def wanted() -> bool:

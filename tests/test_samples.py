@@ -15,7 +15,6 @@ from tests.samples import (
     PART,
     SHORT,
     TOOL,
-    TOOL_SAMPLE,
     TOOL_TESTS,
     VARIABLE,
     is_among,
@@ -81,16 +80,6 @@ def test_the_parts_are_all_tests_each_once() -> None:
     assert short | long == whole
     assert not short & long
     assert not tool
-
-
-def test_of_tests_of_tools_a_sample_has_a_few() -> None:
-    whole, sample, another = (
-        collected(seed, variable, TOOL, "tests/golden") for seed, variable in ((1, ""), (1, "1"), (2, "1"))
-    )
-    assert sample < whole
-    assert another < whole
-    assert sample != another
-    assert len(sample) == len(another) == TOOL_SAMPLE
 
 
 def test_a_file_of_tools_is_in_their_part_alone() -> None:
