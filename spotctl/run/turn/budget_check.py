@@ -87,18 +87,25 @@ class PlayedRest:
 class BudgetForecast:
     """The expected cost of a whole run in nano-dollar-seconds: the cost so far, and the cost of its `rest`.
 
-    Playing takes seconds on a busy computer, so another thread does it, and leases are renewed meanwhile.
+    Playing takes seconds on a busy computer, so another thread does it, and leases are renewed meanwhile. `note` is
+    told why a rest could not be played; work is then assumed to cost as much as so far.
     """
 
-    def __init__(self, rest: Callable[[float], PlayedRest | None], limit: int) -> None:
-        self._rest, self._limit = rest, limit
+    def __init__(
+        self, rest: Callable[[float], PlayedRest | None], limit: int, note: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._rest, self._limit, self._note = rest, limit, note
         self._asked, self._expected = -1, 0
         self._playing: Future[int] | None = None
 
     def whole(self, used: int, share_done: float) -> int:
         """The latest forecast; 0 before the first one."""
         if self._playing is not None and self._playing.done():
-            self._expected = self._playing.result()
+            error, self._expected = self._playing.exception(), round(used / share_done)
+            if error is None:
+                self._expected = self._playing.result()
+            else:
+                self._note(f"the rest of the run could not be played: {type(error).__name__}: {error}")
             self._playing = None
         part = used * _PLAYS // self._limit
         if self._playing is None and part > self._asked:
@@ -121,7 +128,10 @@ class BudgetForecast:
 
 
 def _play(answer: Future[int], rest: PlayedRest, used: int, evenly: int) -> None:
-    answer.set_result(round(_whole(rest, used, evenly)))
+    try:
+        answer.set_result(round(_whole(rest, used, evenly)))
+    except Exception as error:  # noqa: BLE001 - a thread that ends with an error would end silently
+        answer.set_exception(error)
 
 
 def _whole(rest: PlayedRest, used: int, evenly: float) -> float:
@@ -152,7 +162,7 @@ class BudgetCheck:
         rest: Callable[[float], PlayedRest | None] = lambda _: None,
     ) -> None:
         self._holdings = holdings
-        self._forecast = BudgetForecast(rest, limit or 1)
+        self._forecast = BudgetForecast(rest, limit or 1, lambda why: journal.write(ev.Decided((), why)))
         self._journal = journal
         self._tariff = tariff
         self._times = times

@@ -155,10 +155,8 @@ def markets(run: WatchedRun, width: int, most: int) -> Table:
     for line in lines[:most]:
         full = market_name(line.market) if wide else Text(f"{line.market.zone}/{line.market.instance_type}")
         price = run.price_of(line)
-        is_spot = not (line.reliable or line.market.reservation)
-        bid = "none" if is_spot and not markets_of(line.market.cloud).takes_bids else bid_text(line)
         spot = _UNKNOWN if price is None else dollars(price)
-        cells: list[str | Text] = [machines_of(line), spot, bid, dollars(line.on_demand)]
+        cells: list[str | Text] = [machines_of(line), spot, bid_text(line), dollars(line.on_demand)]
         if gpus:
             cells += ("", "") if line.gpus is None else map(percent, line.gpus)
         if sparks:
@@ -175,9 +173,11 @@ def machines_of(line: MarketView) -> str:
 
 
 def bid_text(line: MarketView) -> str:
-    """The highest bid that is held, or what stands for it: `reliable`, `reserved`."""
+    """The highest bid that is held, or what stands for it: `reliable`, `reserved`, or `none` on a cloud without bids."""
     if line.reliable or line.market.reservation:
         return "reliable" if line.reliable else "reserved"
+    if not markets_of(line.market.cloud).takes_bids:
+        return "none"
     return _UNKNOWN if line.bid is None else dollars(line.bid)
 
 

@@ -75,6 +75,22 @@ def test_a_forecast_of_the_whole_is_what_was_used_and_the_rest(dollars: float | 
     assert forecast.rest_usd(2 * DOLLAR, 0.25) == whole - 2
 
 
+def test_an_unexpected_error_of_a_play_is_noted() -> None:
+    """The whole is then expected to cost as much per work as so far."""
+
+    class Broken(Rest):
+        def usd(self) -> float:
+            raise ZeroDivisionError("division by zero")
+
+    notes: list[str] = []
+    forecast = BudgetForecast(lambda _: cast("PlayedRest", Broken(None)), 10 * DOLLAR, notes.append)
+    give_up = time.monotonic() + 120
+    while not (found := forecast.whole(2 * DOLLAR, 0.25)) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert found == 8 * DOLLAR
+    assert notes == ["the rest of the run could not be played: ZeroDivisionError: division by zero"]
+
+
 def test_the_rest_is_played_once_for_each_tenth_of_the_budget() -> None:
     asked: list[float] = []
     forecast = BudgetForecast(asked.append, 10 * DOLLAR)
