@@ -173,7 +173,7 @@ def machines_of(line: MarketView) -> str:
 
 
 def bid_text(line: MarketView) -> str:
-    """The highest bid that is held, or what stands for it: `reliable`, `reserved`, or `none` on a cloud without bids."""
+    """The highest bid that is held, or what stands for it: `reliable`, `reserved`, `none` on a cloud without bids."""
     if line.reliable or line.market.reservation:
         return "reliable" if line.reliable else "reserved"
     if not markets_of(line.market.cloud).takes_bids:
