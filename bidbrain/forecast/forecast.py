@@ -1,6 +1,5 @@
 """The forecast of a job that begins now: its plays over the past, conditioned on today's prices and calibrated."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf, sqrt
@@ -10,7 +9,7 @@ from scipy.special import stdtrit
 
 from bidbrain.arrays import Floats
 from bidbrain.forecast.values import HIGH, LOW, Forecast, ForecastJob, KnownPast, MarketBill, Spread
-from bidbrain.forecast.windows import PastMarket, Played, plays, trials
+from bidbrain.forecast.windows import PastMarket, Played, plays
 from pricing_data.market import Market
 from pricing_data.series import Ints
 from pricing_data.units import DAY, HOUR, counted
@@ -199,35 +198,24 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
     return float(np.clip(below, _NARROWEST, _WIDEST)), float(np.clip(above, _NARROWEST, _WIDEST))
 
 
-_MIN_APART = 4
-"""Fewer plays that do not overlap tell too little."""
-_MATTERS, _SAME = 0.01, 0.005
-"""The shares of the cost, or of the time, by which plays are clearly better, and by which they count as equal."""
-_CLEAR = 0.975
+LIKELY, MORE_LIKELY_THAN_NOT = 0.9, 0.5
+"""Chances of keeping budget and deadline that count as kept, and as kept by the skin of one's teeth."""
+_SAME = 3
+"""Costs that agree in this many digits count as equal."""
 
 
-def beats(new: PastMarket, old: PastMarket) -> bool:
-    """Whether `new` is better than `old` in trials that begin at the same moments of the same past."""
-    mine, theirs = ({played.start: played for played, _ in trials(market)} for market in (new, old))
-    return is_better(mine, theirs, new.span / HOUR)
-
-
-def is_better(new: Mapping[int, Played], old: Mapping[int, Played], span: float) -> bool:
-    """Whether `new` is clearly cheaper or clearly faster than `old`, and neither more expensive nor slower.
-
-    Both are plays by their starts, which are spread over a history of `span` hours.
-    """
-    both = [(new[start], old[start]) for start in new if start in old]
-    apart = min(len(both), span / max(max(mine.hours, other.hours) for mine, other in both))
-    if apart < _MIN_APART or any(not mine.finished and other.finished for mine, other in both):
-        return False
-    usd, most_usd = _change([mine.usd for mine, _ in both], [other.usd for _, other in both], apart)
-    hours, most_hours = _change([mine.hours for mine, _ in both], [other.hours for _, other in both], apart)
-    return max(usd, hours) <= _SAME and min(most_usd, most_hours) < -_MATTERS
-
-
-def _change(new: Sequence[float], old: Sequence[float], apart: float) -> tuple[float, float]:
-    """The mean change of a figure as a share of its old mean, and the most that it may be."""
-    changes: Floats = np.subtract(new, old) / np.mean(old)
-    error = float(changes.std(ddof=1)) / apart**0.5
-    return float(changes.mean()), float(changes.mean()) + float(stdtrit(apart - 1, _CLEAR)) * error
+def merits(
+    outcome: Forecast,
+    hours_left: float = inf,
+    budget_usd: float = inf,
+    value_of_time_usd: float = 0.0,
+    *,
+    hurries: bool = False,
+) -> tuple[float, ...]:
+    """The merits of a plan, smaller for a better plan of the same job: whether it is likely to break its limits, then
+    its median cost with the value of its time, then its length; for a job that `hurries`, the length comes first."""
+    kept = min(outcome.deadline_met(hours_left), outcome.budget_kept(budget_usd))
+    broken = 0.0 if kept >= LIKELY else 1.0 if kept >= MORE_LIKELY_THAN_NOT else 2.0 - kept
+    hours = outcome.hours.median
+    usd = float(f"{outcome.usd.median + value_of_time_usd * hours:.{_SAME}g}")
+    return (broken, hours, usd) if hurries else (broken, usd, hours)

@@ -28,7 +28,7 @@ from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import ANY, AUTO, JobSpec, Objective
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.facts import PlanningFacts
+from spotctl.planning.facts import PlanningFacts, transfer_time
 from spotctl.planning.offers import (
     Bools,
     MachineKind,
@@ -197,6 +197,12 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
     in_units = all(rate.in_units for rate in rates.values())
     work = length_of(spec, job.hours, job.hours_from, in_units=in_units)
     kept = spec.program.checkpoint if isinstance(spec.program, Command) else None
+    unit, times = CLOCK if isinstance(spec.program, Training) else ANY_UNIT, _ON_CLOUD
+    if gang and spec.program.parallel is not None:
+        unit = "update"
+    if spec.is_local:
+        second = spec.local.speed * SECOND
+        times = LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -217,9 +223,9 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         saved_gb=None if kept is None or kept.size is None else kept.size / GB,
         reservations=named,
         reserved=tuple(together([0, *machines]) for machines in held),
-        times=_launch_times(spec),
+        times=times,
         least_startup=least_startup(spec),
-        unit=_unit(spec) if in_units else "vCPU-hour",
+        unit=unit if in_units else "vCPU-hour",
         rates=rates,
     )
 
@@ -228,21 +234,6 @@ def _reservations(job: Job, at: int) -> tuple[Reservation, ...]:
     """The job's part of the reservations that have not ended."""
     held = job.spec.resources.reservations if job.reserved is None else job.reserved
     return tuple(named for named in held if named.leave > at)
-
-
-def _unit(spec: JobSpec) -> str:
-    """The unit of the job's work, where the throughputs of its machines are known."""
-    if isinstance(spec.program, Training):
-        return CLOCK
-    return ANY_UNIT if spec.program.parallel is None else "update"
-
-
-def _launch_times(spec: JobSpec) -> LaunchTimes:
-    """How long a launch takes around its work, on the market's clock."""
-    if not spec.is_local:
-        return _ON_CLOUD
-    second = spec.local.speed * SECOND
-    return LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
 
 
 def aim_of(objective: Objective, *, is_unknown: bool) -> Aim:
@@ -259,8 +250,14 @@ def market_speed(spec: JobSpec) -> float:
 
 
 def save_time(job: Job) -> int | None:
-    """How long a checkpoint took in earlier runs, in microseconds of the market's clock; None if unknown."""
-    return None if job.save_seconds is None else round(job.save_seconds * SECOND * market_speed(job.spec))
+    """How long a checkpoint took in earlier runs, or takes by its size, in microseconds of the market's clock; None if
+    neither is known."""
+    kept = job.spec.program.checkpoint if isinstance(job.spec.program, Command) else None
+    if job.save_seconds is not None:
+        return round(job.save_seconds * SECOND * market_speed(job.spec))
+    if kept is None or kept.size is None:
+        return None
+    return round(transfer_time(kept.size / GB) * market_speed(job.spec))
 
 
 def least_startup(spec: JobSpec) -> int:
@@ -273,14 +270,14 @@ def least_startup(spec: JobSpec) -> int:
 
 
 def may_roam(spec: JobSpec) -> bool:
-    """Whether a job may move between regions: by its strategy, or because it names several places."""
+    """Whether a job may move between markets while it runs: by its strategy, or unless it is bound to one zone."""
     program, wanted = spec.program, spec.resources
     if not isinstance(program, Command) or program.checkpoint is None or spec.deadline is None:
         return False
     if wanted.reservations:
         return False
-    names_several = any(places == (ANY,) or len(places) > 1 for places in (wanted.regions, wanted.zones))
-    return spec.strategy == REGIONS or (spec.strategy == AUTO and names_several)
+    is_bound = len(wanted.zones) == 1 and wanted.zones != (ANY,)
+    return spec.strategy == REGIONS or (spec.strategy == AUTO and not is_bound)
 
 
 def measured_for(spec: JobSpec, earlier: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:

@@ -22,7 +22,7 @@ from spotctl.agent.checkpoints.interval import best_interval
 from spotctl.files.job.programs import Command, Training
 from spotctl.planning.candidates import KindColumns
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.facts import CHECKPOINT
+from spotctl.planning.facts import MOST_SAVING, SAVE_TIME
 from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import on_demand_limits
@@ -327,18 +327,17 @@ def checkpoints_of(
 ) -> CheckpointInterval | None:
     """The interval of a command for allocations with these mean lives (the shortest counts); None for a training.
 
-    A checkpoint takes as long as in earlier runs (`save_time`). Without any, a program is assumed to save no more often
-    than it can afford: an interval in the job file bounds the assumed cost.
+    `save_time` is what a checkpoint takes, as far as that is known. If it is not, an interval in the job file bounds
+    the assumed cost: a program saves no more often than it can afford.
     """
     if not isinstance(program, Command):
         return None
     life = min(lives, default=inf)
     every = None if program.checkpoint is None else program.checkpoint.every
     if every is None:
-        taken = CHECKPOINT.write if save_time is None else save_time
+        taken = SAVE_TIME if save_time is None else save_time
         return CheckpointInterval(best_interval(taken, life, LONGEST_INTERVAL), taken, life, is_fixed=False)
-    affordable = every * (1 / CHECKPOINT.speed - 1)
-    cost = min(CHECKPOINT.write, affordable) if save_time is None else min(save_time, every)
+    cost = min(SAVE_TIME, MOST_SAVING * every) if save_time is None else min(save_time, every)
     return CheckpointInterval(every, cost, life, is_fixed=True)
 
 

@@ -30,7 +30,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import KindColumns, useful_share
 from spotctl.planning.cost import checkpoints_of, mean_life
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.facts import CHECKPOINT
+from spotctl.planning.facts import PUBLISHED_CHECKPOINTS
 from spotctl.planning.fleet import usd_per_hour
 from spotctl.planning.forecast import RATE_HOURS
 from spotctl.planning.values import (
@@ -204,8 +204,8 @@ def _decision(allocated: AllocatedJob, decider: Decider, situation: Situation) -
     enough = budget - situation.usd_left + demand.least * each
     raise OverBudget(
         f"{demand.name}: a budget of {usd_text(budget)} does not cover the first lease of"
-        f" {counted(demand.least, 'machine')} at the bid; raise the budget to {usd_text(enough)}, or let the job use"
-        " fewer machines"
+        f" {counted(demand.least, 'machine')} at the bid: {usd_text(enough)} with what else is held; fewer machines"
+        " need less"
     )
 
 
@@ -270,7 +270,7 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
         reliable=fleet.reliable,
         billing=fleet.billing,
         overheads=fleet.within_the_hour,
-        checkpoints=CHECKPOINT,
+        checkpoints=PUBLISHED_CHECKPOINTS,
         price_of_time=PastJobs((hours,), fleet.most_nu, starts).price_of_time,
         value_of_time=allocated.demand.value_of_time_usd,
         request_nu=max(REQUEST_VCPUS * like.nu / vcpus, fleet.most_nu / _MAX_REQUESTS),

@@ -35,8 +35,12 @@ LEARNING_PERIOD = 14 * DAY
 OVERHEADS = Overheads(startup=5 * MINUTE, eviction=MINUTE, resize=MINUTE // 2)
 """Assumed until runs have measured their own."""
 HazardOf = Callable[[Market], Hazard | None]
-CHECKPOINT = Checkpointing(speed=0.83, write=2 * MINUTE)
-"""Checkpoint costs of the papers' comparison, assumed until a run has measured its own."""
+PUBLISHED_CHECKPOINTS = Checkpointing(speed=0.83, write=2 * MINUTE)
+"""Checkpoint costs of the papers' comparison, for the published strategies."""
+SAVE_TIME = 10 * SECOND
+"""Assumed time to save a checkpoint, on the market's clock, of a program whose saves have no known time or size."""
+MOST_SAVING = 0.17
+"""A program is assumed to save no more often than it can afford: the largest share of the time."""
 _GB_PER_SECOND = 0.2
 """Assumed: about the rate at which one machine reads from an object store in another region."""
 NOTHING_SEEN: Mapping[Market, KnownSpells] = MappingProxyType({})

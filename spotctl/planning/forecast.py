@@ -6,19 +6,16 @@ from math import inf
 from weakref import WeakKeyDictionary
 
 from bidbrain.decision.mixture_strategy import Aim
-from bidbrain.forecast.forecast import beats, forecast
+from bidbrain.forecast.forecast import forecast, merits
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
-from bidbrain.strategies.names import DEADLINE
-from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, usd_text
-from spotctl.files.job.spec import AUTO
 from spotctl.home.errors import SpotctlError
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.values import CLOCK, AllocatedJob, ChosenStrategy, FirstDecision, JobPlan
+from spotctl.planning.values import CLOCK, AllocatedJob, FirstDecision, JobPlan
 
 RATE_HOURS = 6
 """A job of unknown length is played for this long, for its dollars per hour."""
@@ -192,23 +189,13 @@ def _why_kept(kept: JobPlan, bare: JobPlan) -> str:
     return ""
 
 
-def better_plan(plan: JobPlan, plan_by: Callable[[ChosenStrategy], JobPlan | None]) -> JobPlan:
-    """The plan, or its rival's if that is cheaper or faster in plays of the past, and no worse.
-
-    A rival is planned if the job names no strategy, and one strategy by itself decides about machines whose work is
-    known.
-    """
-    names_one = plan.job.spec.strategy not in (AUTO, DEADLINE)
-    decides_alone = plan.decider.roaming is None and plan.decision.mixture is None
-    if names_one or not decides_alone or plan.demand.work.assumed:
-        return plan
-    default = plan.decision.strategy.name
-    why = f"cheaper or faster than {default}, and no worse, when both play the last weeks"
-    rival = None if default == RIVAL else plan_by(ChosenStrategy(RIVAL, why))
-    return plan if rival is None or not beats(_past(rival, plan), _past(plan, plan)) else rival
-
-
-def _past(plan: JobPlan, first: JobPlan) -> PastMarket:
-    """The past in which a plan's decision object is played, for as long as the first plan may take."""
-    job = forecast_job(plan)
-    return PastMarket(replace(job, longest=forecast_job(first).longest), plan.fleet.market_history)
+def merits_of(plan: JobPlan) -> tuple[float, ...]:
+    """The merits of a plan, smaller for a better plan of the same job."""
+    budget, deadline, worth = plan.demand.budget_usd, plan.job.deadline, plan.demand.value_of_time_usd
+    return merits(
+        forecast_of(plan),
+        inf if deadline is None else (deadline - plan.at) / HOUR,
+        inf if budget is None else budget,
+        0.0 if worth is None else worth,
+        hurries=plan.demand.aim is not Aim.LEAST_COST,
+    )

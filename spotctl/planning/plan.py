@@ -5,37 +5,53 @@ Step 1 reads the facts (`spotctl.run.start.stored_facts`); steps 2 to 8 are `can
 `build_decider`, `first_decision`, `estimate_cost` and `rejections`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from math import floor, inf
+from math import ceil, floor, inf
 
+from bidbrain.decision.mixture_strategy import Aim
+from bidbrain.forecast.forecast import LIKELY, MORE_LIKELY_THAN_NOT
+from bidbrain.strategies.names import DEADLINE, ON_DEMAND
+from bidbrain.strategies.registry import RIVAL
 from pricing_data.market import Market
-from pricing_data.units import HOUR, counted, usd_text
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, counted, usd_text
+from spotctl.files.job.conversions import span_text
+from spotctl.files.job.spec import AUTO
 from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import Quota
 from spotctl.planning.candidates import KindColumns, candidates
 from spotctl.planning.cost import estimate_cost
-from spotctl.planning.decider import build_decider, first_decision
+from spotctl.planning.decider import build_decider, first_decision, strategy_for
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.explain import rejections
 from spotctl.planning.facts import PlanningFacts
 from spotctl.planning.fleet import best_mixes, rentable_fleet
-from spotctl.planning.forecast import best_of_both, better_plan, clearly_over_budget, forecast_of, with_reliable
+from spotctl.planning.forecast import best_of_both, clearly_over_budget, forecast_of, merits_of, with_reliable
 from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
 from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan, MachineMix
 
-MIN_IN_TIME = 0.5
-"""A plan that keeps its deadline with a lower probability is refused."""
+_SAVES_MUCH = 0.5
+"""Below this share of the cost on demand, a plan is not compared with one on demand, or on other machines."""
+_MAX_COMPARED = 4
+"""The most kinds of machines that forecasts compare, the best by Gavel's prices first."""
 
 
 def plan_jobs(facts: PlanningFacts) -> list[JobPlan]:
     """A plan for each job, from one allocation over all.
 
-    Raises NotInTime or OverBudget, naming what would help, if a job cannot be planned.
+    Raises NotInTime or OverBudget if a job cannot be planned, with the nearest changes that were tried and would do.
     """
+    try:
+        return _shared_plans(facts)
+    except (NotInTime, OverBudget) as refusal:
+        raise type(refusal)("; ".join((str(refusal), *_cures(facts)))) from None
+
+
+def _shared_plans(facts: PlanningFacts) -> list[JobPlan]:
+    """The plans, with the reservations that several jobs name divided among them."""
     plans = _plans_within(facts)
     while (jobs := with_reserved_shares(facts.jobs, plans)) is not None:
         facts = replace(facts, jobs=jobs)
@@ -120,25 +136,32 @@ def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPl
 
 
 def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
-    """The plan on the best machines that keep budget and deadline."""
-    refused: list[SpotctlError] = []
-    for option in best_mixes(allocated, facts, columns):
+    """The plan on the best machines that keep budget and deadline. Where none saves much, and the job leaves the choice
+    open, the forecasts also compare the next best machines."""
+    refused, violating = list[SpotctlError](), list[tuple[tuple[float, ...], SpotctlError]]()
+    best: JobPlan | None = None
+    for number, option in enumerate(best_mixes(allocated, facts, columns)):
+        if best is not None and (number >= _MAX_COMPARED or _saves_much(best) or not _is_open(best)):
+            break
         try:
             plan = _affordable_plan(allocated, option, facts, columns)
         except (OverBudget, NotInTime) as error:
             refused.append(error)
             continue
         # The first refusal states a forecast; for the others, a few plays are usually enough.
-        if refused and clearly_over_budget(plan):
+        if violating and clearly_over_budget(plan):
             continue
 
-        plan = better_plan(plan, partial(_rival, allocated, option, facts, columns))
+        plan = _better_plan(plan, allocated, option, facts, columns) if _is_open(plan) else plan
         wrong = _violation(plan)
-        if wrong is None:
-            return plan
-        refused.append(wrong)
-    if refused:
-        raise refused[0]
+        if wrong is not None:
+            violating.append((merits_of(plan), wrong))
+        elif best is None or merits_of(plan) < merits_of(best):
+            best = plan
+    if best is not None:
+        return best
+    if violating or refused:
+        raise min(violating, key=lambda pair: pair[0])[1] if violating else refused[0]
     least = allocated.demand.least
     raise NotInTime(
         f"{allocated.job.spec.name}: no type keeps its deadline with {counted(least, 'machine')} or more within the"
@@ -146,14 +169,44 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
     )
 
 
-def _rival(
-    allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns, strategy: ChosenStrategy
-) -> JobPlan | None:
-    """The plan by another strategy; None if it rents nothing."""
-    try:
-        return _affordable_plan(replace(allocated, strategy=strategy), option, facts, columns)
-    except (OverBudget, NotInTime):
-        return None
+def _is_open(plan: JobPlan) -> bool:
+    """Whether the job leaves its strategy open, and plans of its work can be compared."""
+    return plan.job.spec.strategy in (AUTO, DEADLINE) and not plan.demand.work.assumed
+
+
+def _saves_much(plan: JobPlan) -> bool:
+    """Whether a plan keeps its limits and costs so little that no other is made to compare with it."""
+    cheapest = min(plan.cost.fallback.usd, plan.cost.on_demand.usd)
+    for_cost = plan.demand.aim is Aim.LEAST_COST and not plan.demand.value_of_time_usd
+    return for_cost and not merits_of(plan)[0] and forecast_of(plan).usd.median < _SAVES_MUCH * cheapest
+
+
+def _better_plan(
+    plan: JobPlan, allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, columns: KindColumns
+) -> JobPlan:
+    """The plan, or that of another strategy, or that on demand, whichever the forecasts find best for the job's limits
+    and aim."""
+    chosen, cloud = plan.decision.strategy.name, plan.fleet.baseline.offer.market.cloud
+    usual = strategy_for(plan.job.spec, cloud).name
+    others = [(name, option) for name in dict.fromkeys((usual, RIVAL)) if name != chosen]
+    if not _saves_much(plan):
+        cheapest = min(plan.cost.fallback, plan.cost.on_demand, key=lambda on_demand: on_demand.usd)
+        market = cheapest.rent.offer.market
+        place = market.cloud, market.region, market.instance_type
+        homes = (j for j, kind in enumerate(columns.kinds) if (kind.cloud, kind.region, kind.type) == place)
+        others.append((ON_DEMAND, MachineMix(next(homes, option.home))))
+
+    best, merits = plan, merits_of(plan)
+    why = f"by the forecasts, better than {chosen} at {usd_text(forecast_of(plan).usd.median)}"
+    for name, mix in others:
+        stays = replace(allocated, demand=replace(allocated.demand, roams=False), strategy=ChosenStrategy(name, why))
+        try:
+            rival = _affordable_plan(stays, mix, facts, columns)
+        except (OverBudget, NotInTime):
+            continue
+        if (theirs := merits_of(rival)) < merits:
+            best, merits = rival, theirs
+    return best
 
 
 def _affordable_plan(
@@ -206,31 +259,82 @@ def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> A
 def _violation(plan: JobPlan) -> OverBudget | NotInTime | None:
     """The job's budget or deadline that a plan is expected to violate, as an error."""
     budget, deadline, name = plan.demand.budget_usd, plan.job.deadline, plan.job.spec.name
-    # A job that can afford on-demand machines finishes on them in time.
-    fallback = plan.decider.fallback
-    in_time = deadline is not None and plan.at + round(plan.cost.fallback.hours * HOUR) <= deadline
-    on_demand_keeps = in_time and fallback.machines > 0
-    if plan.demand.work.assumed or (budget is None and (deadline is None or on_demand_keeps)):
+    if plan.demand.work.assumed or (budget is None and deadline is None):
         return None
     forecast = forecast_of(plan)
     if budget is not None and forecast.usd.median > budget:
         low, high = forecast.usd.likely
         return OverBudget(
             f"{name}: expected cost {usd_text(forecast.usd.median)} ({usd_text(low)} to {usd_text(high)}) exceeds"
-            f" the budget of {usd_text(budget)}; raise the budget, or reduce the job"
+            f" the budget of {usd_text(budget)}"
         )
-    if deadline is None or (on_demand_keeps and plan.cost.fallback.usd <= (budget or inf)):
+    left = inf if deadline is None else (deadline - plan.at) / HOUR
+    if forecast.deadline_met(left) >= MORE_LIKELY_THAN_NOT:
         return None
-    if forecast.deadline_met((deadline - plan.at) / HOUR) >= MIN_IN_TIME:
-        return None
-    hours = forecast.hours.quantile(MIN_IN_TIME)
-    cure = f"a budget of {usd_text(plan.cost.fallback.usd)} for on-demand machines"
-    if fallback.machines < plan.decider.baseline.machines:
-        cure = f"raise the quota of {fallback.offer.market.instance_type} on demand ('spotctl doctor' says how)"
+    hours, quota = forecast.hours.median, ""
+    if plan.decider.fallback.machines < plan.decider.baseline.machines:
+        machine = plan.decider.fallback.offer.market.instance_type
+        quota = f"; raise the quota of {machine} on demand ('spotctl doctor' says how)"
     return NotInTime(
-        f"{name}: expected to take {hours:.1f} hours, {hours - (deadline - plan.at) / HOUR:.1f} hours past"
-        f" the deadline; allow more time, or {cure}"
+        f"{name}: expected to take {hours:.1f} hours, {span_text(ceil((hours - left) * 60) * MINUTE)} past the"
+        f" deadline{quota}"
     )
+
+
+def _cures(facts: PlanningFacts) -> list[str]:
+    """The nearest changes with which a refused job would be accepted, each of them tried; for several jobs a hint."""
+    if len(facts.jobs) > 1:
+        return ["allow more time or money, or plan fewer jobs at a time"]
+    job, cures = facts.jobs[0], list[str]()
+    spec, budget = job.spec, job.spec.budget
+
+    def plan_of(changed: Job) -> JobPlan | None:
+        try:
+            return _shared_plans(replace(facts, jobs=(changed,)))[0]
+        except SpotctlError:
+            return None
+
+    if spec.strategy != AUTO and plan_of(replace(job, spec=replace(spec, strategy=AUTO))):
+        cures.append("`strategy: auto`")
+    if job.deadline is not None:
+        # On demand is the fastest plan of `auto`, and is made fastest.
+        on_demand = replace(job, spec=replace(spec, strategy=ON_DEMAND))
+        more = _more_time(on_demand, plan_of) if spec.strategy == AUTO else None
+        more = more or _more_time(job, plan_of)
+        cures += [] if more is None else [f"{span_text(more)} more time"]
+    if budget is not None and (free := plan_of(replace(job, spec=replace(spec, budget=None)))) is not None:
+        cent = NANOS_PER_DOLLAR // 100
+        amounts = [ceil(forecast_of(free).usd.median * part * 100) * cent for part in (1, 1.25, 2, 4, 8)]
+        higher = [usd for usd in amounts if usd > budget]
+        usd = _nearest(higher, lambda usd: plan_of(replace(job, spec=replace(spec, budget=usd))) is not None, cent)
+        cures += [] if usd is None else [f"a budget of {usd_text(usd / NANOS_PER_DOLLAR)}"]
+    return [f"it would be accepted with {', or with '.join(cures)}"] if cures else []
+
+
+def _more_time(job: Job, plan_of: Callable[[Job], JobPlan | None]) -> int | None:
+    """The least time, in whole minutes, by which the job's deadline must be later for a plan; None if none is found."""
+    deadline, free = job.deadline, plan_of(replace(job, deadline=None))
+    if deadline is None or free is None:
+        return None
+    lasts = round(forecast_of(free).hours.quantile(LIKELY) * HOUR)
+    enough = max(-((deadline - free.at - lasts) // MINUTE), 1) * MINUTE
+    tries = [enough, 2 * enough, 4 * enough]
+    return _nearest(tries, lambda more: plan_of(replace(job, deadline=deadline + more)) is not None, MINUTE, refused=0)
+
+
+def _nearest(tries: Iterable[int], accepts: Callable[[int], bool], step: int, refused: int | None = None) -> int | None:
+    """The least amount in steps, to about a fiftieth, that is accepted, between one that is `refused` and the first of
+    some tries that is accepted; None if all of these are refused."""
+    for accepted in tries:
+        if accepts(accepted):
+            break
+        refused = accepted
+    else:
+        return None
+    while refused is not None and accepted - refused > max(step, accepted // 50):
+        middle = (refused + accepted) // 2 // step * step
+        refused, accepted = (refused, middle) if accepts(middle) else (middle, accepted)
+    return accepted
 
 
 def with_reserved_shares(jobs: Sequence[Job], plans: Sequence[JobPlan]) -> tuple[Job, ...] | None:

@@ -214,12 +214,12 @@ def _require_possible(job: Demand, kinds: Sequence[MachineKind], workers: Floats
         used = [(count, kind) for count, kind in zip(fastest.machines, kinds, strict=True) if count]
         named = " and ".join(f"{count:,} {'machine' if count == 1 else 'machines'} of {kind}" for count, kind in used)
         needed = np.ceil(job.amount / max(job.hours_left, _ROUNDING) / float(job.nu.max()))
-        more = f", or {needed:,.0f} machines" if job.hours_left > 0 else ""
+        more = f"; about {needed:,.0f} machines would be fast enough" if job.hours_left > 0 else ""
         if sum(fastest.machines) < job.most or len(used) > 1:
-            more = ", or raise a quota"
+            more = "; a higher quota would help"
         raise NotInTime(
             f"{job.name}: its deadline cannot be met: after start-up {max(job.hours_left, 0):.2g} hours are left, and"
-            f" {named}, the fastest, need {hours:.3g}; allow {hours - job.hours_left:.2g} hours more{more}"
+            f" {named}, the fastest, need {hours:.3g}{more}"
         )
 
 

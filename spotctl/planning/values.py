@@ -108,11 +108,11 @@ class Demand:
     machines on the kind that is cheapest per unit of work, and converts an amount given in hours.
 
     A gang that `saves` has a checkpoint path, without which spotctl cannot sync its checkpoints. `save_time` is how
-    long a checkpoint took in earlier runs, in microseconds of the market's clock, and `saved_gb` how large it is, as
-    the job file says. A job that `roams` may move between regions. `reservations` are those that have not ended, with
-    the machines that the job may use of each, and `reserved` these machines by kind, on top of all quotas; empty if
-    there are none. `times` are what a launch takes around its work, and `least_startup` microseconds what each machine
-    takes at least.
+    long a checkpoint takes, in microseconds of the market's clock, if earlier runs or its size tell, and `saved_gb` how
+    large it is, as the job file says. A job that `roams` may move between regions. `reservations` are those that have
+    not ended, with the machines that the job may use of each, and `reserved` these machines by kind, on top of all
+    quotas; empty if there are none. `times` are what a launch takes around its work, and `least_startup` microseconds
+    what each machine takes at least.
 
     `lasts_hours` is the expected time from its launch to its end, once it was forecast. `unit` names the job's work
     wherever a plan or a run does. `rates` are the speeds of the types that fit it; `fitting` markets match it, and

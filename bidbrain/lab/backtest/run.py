@@ -6,7 +6,7 @@ a job file may name, `auto` included, which is chosen as a launch chooses it, fr
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
@@ -14,9 +14,8 @@ from bidbrain.billing import Charge, End, Life, usd
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.roaming import Roaming, known_before
-from bidbrain.forecast.forecast import beats
-from bidbrain.forecast.values import ForecastJob, KnownPast
-from bidbrain.forecast.windows import PastMarket
+from bidbrain.forecast.forecast import forecast, merits
+from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast
 from bidbrain.lab.backtest.bound import UnitPrices, least_cost
 from bidbrain.lab.backtest.results import BOUND, JobResult
 from bidbrain.lab.backtest.scenario import LONGEST_RATIO, BadScenario, Scenario
@@ -27,12 +26,12 @@ from bidbrain.replay.run import ReplayedJob, Run, bill_of_machine
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.inputs import StrategyInputs
-from bidbrain.strategies.names import AUTO, DEADLINE, REGIONS, known
+from bidbrain.strategies.names import AUTO, DEADLINE, ON_DEMAND, REGIONS, known
 from bidbrain.strategies.registry import RIVAL, BadStrategy, StrategySetup, default_for, set_up
 from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, SECOND, usd_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,23 +218,23 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
         return dict.fromkeys(scenario.hours, moving)
     if name not in (AUTO, DEADLINE):
         return dict.fromkeys(scenario.hours, set_up_in(scenario, name, zone))
-    default = default_for(scenario.billing.name)
-    usual = set_up_in(scenario, default.name, zone)
-    rival = usual if default.name == RIVAL else set_up_in(scenario, RIVAL, zone)
+    usual = default_for(scenario.billing.name).name
+    among = [set_up_in(scenario, each, zone) for each in dict.fromkeys((usual, RIVAL, ON_DEMAND))]
     chosen = {}
     for hours in scenario.hours:
-        best, why = usual, f"the default for {scenario.billing.name}"
-        if rival is not usual and beats(
-            _training_past(scenario, zone, rival, hours), _training_past(scenario, zone, usual, hours)
-        ):
-            best, why = rival, f"cheaper or faster than {usual.name}, and no worse, in the training span"
-        notes = filter(None, (f"{hours:g}-hour jobs have {best.name}, {why}", best.note))
+        left = inf if scenario.deadline is None else scenario.deadline * hours
+        outcomes = {each.name: _forecast(scenario, zone, each, hours) for each in among}
+        best = min(among, key=lambda each: merits(outcomes[each.name], left))
+        costs = ", ".join(f"{each} {usd_text(outcome.usd.median)}" for each, outcome in outcomes.items())
+        notes = filter(
+            None, (f"{hours:g}-hour jobs have {best.name}, by forecasts at the training's end: {costs}", best.note)
+        )
         chosen[hours] = replace(best, name=name, note="; ".join(notes))
     return chosen
 
 
-def _training_past(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> PastMarket:
-    """The training span as the past of jobs of a length, in which a plan would play its job."""
+def _forecast(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Forecast:
+    """The forecast of jobs of a length when the training ends, as a plan would make it."""
     known, decider, now = inputs_of(scenario, zone), decider_of(scenario, zone, chosen, hours), scenario.train.end
     job = ForecastJob(
         decider=lambda start: decider.later(start - now),
@@ -249,7 +248,7 @@ def _training_past(scenario: Scenario, zone: str, chosen: StrategySetup, hours: 
         reliable=scenario.reliable if chosen.reliable else None,
         recovery=chosen.recovery,
     )
-    return PastMarket(job, KnownPast(now, known.histories, known.hazards))
+    return forecast(job, KnownPast(now, known.histories, known.hazards))
 
 
 def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: float) -> Decider:

@@ -98,8 +98,8 @@ class Resources:
     )
     regions: tuple[str, ...] = key(
         ListOf(forms.REGION, word=ANY),
-        "Regions to rent in; all if left out. With several, or any, a command with a checkpoint and a deadline moves to"
-        " where spot machines are.",
+        "Regions to rent in; all if left out. A command with a checkpoint and a deadline may move between them to where"
+        " spot machines are.",
         ["us-east-1", "us-central1"],
         ANY,
         default=(),

@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 def workload_of(spec: JobSpec, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> Workload:
     """The work of a run that starts or is resumed. `plan` is called only when the workload needs the plan."""
     if isinstance(spec.program, Command):
+        from spotctl.planning.facts import SAVE_TIME
         from spotctl.run.work.command_workload import CommandWorkload
 
         split_text = partial(_split_text, spec.program, plan)
-        return CommandWorkload(spec, environment, partial(_mean_life, plan), split_text=split_text)
+        return CommandWorkload(
+            spec, environment, partial(_mean_life, plan), lambda: plan().demand.save_time or SAVE_TIME, split_text
+        )
     from spotctl.run.work.training_workload import TrainingWorkload
 
     return TrainingWorkload(spec, environment, lambda: max(rate.least_stages for rate in plan().fleet.rates.values()))

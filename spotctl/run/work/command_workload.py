@@ -24,7 +24,6 @@ from spotctl.files.job.spec import JobSpec, data_variable, output_variable
 from spotctl.log import events as ev
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import RunState
-from spotctl.planning.facts import CHECKPOINT
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work.gang import (
@@ -71,8 +70,8 @@ class CommandWorkload(Workload):
 
     `mean_life` takes a market, a bid and a number of machines, and returns the expected time (microseconds of the
     provider's clock) until the first of these machines is evicted. `split_text` takes a market and returns the plan of
-    the command's model there, as JSON; empty for none. `checkpoint_cost` (microseconds) is assumed until a checkpoint
-    was measured.
+    the command's model there, as JSON; empty for none. `save_time` is what a checkpoint is expected to take, in
+    microseconds of that clock, until one was measured.
     """
 
     def __init__(
@@ -80,12 +79,12 @@ class CommandWorkload(Workload):
         spec: JobSpec,
         environment: RunEnvironment,
         mean_life: Callable[[Market, int | None, int], float],
-        checkpoint_cost: int = CHECKPOINT.write,
+        save_time: Callable[[], int],
         split_text: Callable[[Market], str] = lambda _: "",
     ) -> None:
         assert isinstance(spec.program, Command)
         self._spec, self._command, self._environment = spec, spec.program, environment
-        self._mean_life, self._checkpoint_cost = mean_life, checkpoint_cost
+        self._mean_life, self._save_time = mean_life, save_time
         self._split_text = split_text
         pause = max(INCOMPLETE, round(INCOMPLETE_SECONDS * environment.provider.speed * SECOND))
         self._container = container_of(spec)
@@ -117,7 +116,7 @@ class CommandWorkload(Workload):
             return WorkReport(events=checkpoints)
         # For a restart, a checkpoint is written and read.
         second, newest = SECOND * self._environment.provider.speed, state.work.checkpoint
-        cost = self._checkpoint_cost if newest is None else newest.seconds * second
+        cost = self._save_time() if newest is None else newest.seconds * second
         restart = round(2 * cost + RESTART_SECONDS * second)
         self._shape = shape = replace(self._shape, restart=restart, free=free_since(machines, self._shape, now))
         step = self._ended_unseen(state, self._tried_again(state, next_step(state, machines, shape, now)))
@@ -236,7 +235,7 @@ class CommandWorkload(Workload):
             checkpoint.path,
             None if checkpoint.every is None else checkpoint.every / second,
             life / second if isfinite(life) else None,
-            self._checkpoint_cost / second,
+            self._save_time() / second,
             LONGEST_INTERVAL / second,
             self._command.nodes.is_range,
         )

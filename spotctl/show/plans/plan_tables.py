@@ -17,6 +17,7 @@ from pricing_data.market import Market
 from pricing_data.units import (
     HOUR,
     MINUTE,
+    SECOND,
     bid_usd,
     counted,
     format_usd,
@@ -140,11 +141,14 @@ def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]
     yield "speed", measured if is_known else "estimated from vCPUs (no measured throughput yet)"
     interval = plan.decision.checkpoints
     if interval is not None:
-        every, cost = (f"{micros / MINUTE:.3g} minutes" for micros in (interval.every, interval.cost))
-        life = f"an eviction every {hours_text(interval.life / HOUR)}" if isfinite(interval.life) else "no evictions"
-        fixed = f"every {every}, set in the job file ({life})"
-        learned = f"every {every}, assuming {life} and {cost} per checkpoint; adjusted once measured"
-        yield "checkpoints", fixed if interval.is_fixed else learned
+        every, life = f"every {interval.every / MINUTE:.3g} minutes", "no evictions"
+        if isfinite(interval.life):
+            life = f"an eviction every {hours_text(interval.life / HOUR)}"
+        source = "by its size" if plan.demand.save_time is not None else "assumed until one is measured"
+        if plan.job.save_seconds is not None:
+            source = "as in earlier runs"
+        given = ", set in the job file" if interval.is_fixed else ""
+        yield "checkpoints", f"{every}{given}, with {life}; each takes {interval.cost / SECOND:.3g} s ({source})"
     if plan.reliable_reason:
         yield "reliable", plan.reliable_reason
     yield "policy", plan.share.policy

@@ -5,8 +5,10 @@ from itertools import chain
 from math import isfinite
 
 from bidbrain.strategies.base import Rent
+from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_time, usd_text
 from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import AUTO
 from spotctl.planning.explain import launch_moment
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
@@ -113,6 +115,8 @@ def _on_demand(plan: JobPlan) -> str:
     other, assumed = plan.cost.on_demand, plan.demand.work.assumed
     ratio = (forecast_of(plan).usd_per_hour if assumed else forecast_of(plan).usd).median / other.usd
     comparison = f"{1 - ratio:.0%} saved" if ratio <= 1 else f"the plan is {ratio - 1:.0%} more expensive"
+    if ratio > 1 and plan.job.spec.strategy not in (AUTO, ON_DEMAND):
+        comparison += f"; strategy: {ON_DEMAND} would cost less than {plan.job.spec.strategy}"
     span = "per hour" if assumed else f"in {hours_text(other.hours)}"
 
     market = other.rent.offer.market

@@ -12,8 +12,8 @@ import pytest
 from bidbrain.billing import billing_rule
 from bidbrain.eviction.hazard import PRIOR, Hazard
 from bidbrain.eviction.survival import Exposure
-from bidbrain.forecast.forecast import PastOutcomes, calibrated, forecast, is_better, pinball
-from bidbrain.forecast.values import ForecastJob, KnownPast, LaunchTimes, MarketBill, Spread
+from bidbrain.forecast.forecast import PastOutcomes, calibrated, forecast, merits, pinball
+from bidbrain.forecast.values import Forecast, ForecastJob, KnownPast, LaunchTimes, Spread
 from bidbrain.forecast.windows import PastMarket, Played, clearly_costs_more, plays
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation
 from bidbrain.strategies.inputs import Recovery
@@ -263,46 +263,21 @@ def starts(market: PastMarket) -> list[tuple[int, int]]:
     return [(market.first + number * market.span // 16, number) for number in (0, 4, 8, 12)]
 
 
-PAIRED_MARKET = Market("local", "sim-east", "sim-east-a", "c4.xlarge")
-NOISE = np.random.default_rng(5).normal(0.0, 0.2, (2, 16))
+def outcome(usd: float, hours: float, unfinished: float = 0.0) -> Forecast:
+    """What ten plays of the past say, which are spread a little around a cost and a time."""
+    around, alike = np.linspace(0.9, 1.1, 10), np.full(10, 0.1)
+    cost, length, rate = (Spread.of(value * around, alike) for value in (usd, hours, usd / hours))
+    return Forecast(cost, length, rate, (), unfinished, "plays")
 
 
-def trials(usd: float, hours: float, *, plays: int = 16, finished: bool = True) -> dict[int, Played]:
-    """Plays that share their luck, as those of two decision objects over the same past do."""
-    return {
-        start: Played(start, (MarketBill(PAIRED_MARKET, 1, usd + NOISE[0, start]),), hours + NOISE[1, start], finished)
-        for start in range(plays)
-    }
-
-
-@pytest.mark.parametrize(
-    ("usd", "hours", "better"),
-    [
-        (8.0, 5.0, True),
-        (10.0, 4.0, True),
-        (8.0, 6.0, False),
-        (12.0, 4.0, False),
-        (10.0, 5.0, False),
-        (9.99, 5.0, False),
-    ],
-)
-def test_better_is_cheaper_or_faster_and_no_worse(usd: float, hours: float, better: bool) -> None:
-    assert is_better(trials(usd, hours), trials(10.0, 5.0), 200.0) is better
-
-
-def test_a_difference_that_chance_explains_does_not_count() -> None:
-    shuffled = {15 - start: play for start, play in trials(9.9, 5.0).items()}
-    assert not is_better(shuffled, trials(10.0, 5.0), 200.0)
-
-
-def test_plays_that_overlap_tell_too_little() -> None:
-    assert not is_better(trials(8.0, 5.0), trials(10.0, 5.0), 15.0)
-
-
-def test_only_plays_from_the_same_moments_are_compared() -> None:
-    assert is_better(trials(8.0, 5.0, plays=8), trials(10.0, 5.0), 200.0)
-    assert not is_better(trials(8.0, 5.0, plays=3), trials(10.0, 5.0), 200.0)
-
-
-def test_a_job_that_does_not_finish_is_not_better() -> None:
-    assert not is_better(trials(5.0, 5.0, finished=False), trials(10.0, 5.0), 200.0)
+def test_of_two_plans_the_one_that_keeps_its_limits_is_better_then_the_cheaper_one_then_the_faster_one() -> None:
+    cheap, fast = outcome(8.0, 5.0), outcome(10.0, 4.0)
+    assert merits(cheap) < merits(fast)
+    assert merits(fast, hurries=True) < merits(cheap, hurries=True)
+    assert merits(fast, value_of_time_usd=3.0) < merits(cheap, value_of_time_usd=3.0)
+    assert merits(outcome(8.001, 4.0)) < merits(cheap), "costs that agree in three digits"
+    assert merits(fast, hours_left=4.5) < merits(cheap, hours_left=4.5), "the deadline comes first"
+    assert merits(fast, hours_left=5.0) < merits(cheap, hours_left=5.0), "and is to be kept more often than not"
+    assert merits(cheap, budget_usd=9.0) < merits(fast, budget_usd=9.0, value_of_time_usd=9.0)
+    assert merits(outcome(8.0, 9.0), hours_left=8.7) < merits(outcome(5.0, 9.2), hours_left=8.7), "neither is likely"
+    assert merits(fast) < merits(outcome(5.0, 4.0, unfinished=0.2)), "one that may not end is no better"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pricing_data.market import Market
-from pricing_data.units import parse_time
+from pricing_data.units import SECOND, parse_time
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.wiring import local_provider
@@ -228,7 +228,7 @@ def requested(spec: JobSpec, home: Path, market: Market | None = None) -> Machin
     environment = environment_of(spec, "run", home, FakeProvider(Replayed.of(()), 0), Paths(home))
     order = RentIntended(1, market or Market(cloud, "somewhere", "-", "m3.medium"), 1, None, 100, 1.0, False, 0)
     if isinstance(spec.program, Command):
-        return request_of(order, environment, CommandWorkload(spec, environment, lambda *_: 1e12))
+        return request_of(order, environment, CommandWorkload(spec, environment, lambda *_: 1e12, lambda: SECOND))
     return request_of(order, environment, TrainingWorkload(spec, environment))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import spotctl.planning.plan
 from bidbrain.billing import rule_of_cloud
 from bidbrain.strategies.base import Rent
 from pricing_data.market import Market
@@ -21,7 +22,6 @@ from spotctl.files.job.values import Nodes
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.log.budget import Tariff, bought
-from spotctl.planning import forecast
 from spotctl.planning.decider import first_decision
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.facts import PlanningFacts
@@ -49,7 +49,7 @@ def plan_of(folder: Path, start: str, more: str, strategy: str = "") -> JobPlan:
 @pytest.fixture
 def without_rival(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the rival is better, as it is at these moments, bids are the on-demand price anyway."""
-    monkeypatch.setattr(forecast, "RIVAL", "lookahead")
+    monkeypatch.setattr(spotctl.planning.plan, "RIVAL", "lookahead")
 
 
 @pytest.mark.usefixtures("without_rival")
@@ -162,7 +162,9 @@ def no_prices(market: Market, now: int) -> PriceSeries:
 
 def test_a_budget_below_the_first_lease_of_a_fast_clock_is_refused_when_planned(tmp_path: Path) -> None:
     """At 600 times the speed of this computer, a machine is committed for 130 minutes, which begin three hours."""
-    with pytest.raises(OverBudget, match=r"does not cover the first lease of 1 machine .* raise the budget to \$0\.16"):
+    with pytest.raises(
+        OverBudget, match=r"does not cover the first lease of 1 machine .* \$0\.16 .*accepted with a budget of \$0\.1"
+    ):
         stored_plans([job(tmp_path)], Settings(home=tmp_path))
 
 

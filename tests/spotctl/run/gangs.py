@@ -90,7 +90,7 @@ class GangRun:
         live = LiveStrategy(cast("JobPlan", plan), lambda: self.journal.state, lambda: (inf, 0.0), self.tariff)
         terms = StrategyTerms(decider.offers, decider.baseline, decider.most_nu, self.work, None)
         around = replace(worlds.environment(self.cloud, self.folder), identity=self.identity)
-        workload = CommandWorkload(spec, around, lambda *_: inf, 1)
+        workload = CommandWorkload(spec, around, lambda *_: inf, lambda: 1)
         limits = RunLimits(least=decider.limits.least, shrinks=decider.limits.shrinks)
         runner = Runner(self.journal, around, workload, RunRules(lambda: (live, terms), self.tariff, limits), ONCE)
         return runner.run(self._pass_round, lambda: 0)

@@ -116,7 +116,7 @@ def run(path: Path, world: World, death: Death) -> RunEnded:
         if journal.state.began is None:
             journal.write(RunBegan("job", world.cloud.name, {}, "", 0))
         around = worlds.environment(provider, path.parent)
-        work = CommandWorkload(SPEC, around, lambda *_: inf, 1)
+        work = CommandWorkload(SPEC, around, lambda *_: inf, lambda: 1)
         terms = StrategyTerms(OFFERS, BASELINE, 8.0, inf, None)
         runner = Runner(journal, around, work, RunRules(lambda: (RULES, terms), TARIFF), ONCE)
         return runner.run(world.pass_round, lambda: 0)

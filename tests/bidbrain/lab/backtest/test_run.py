@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
 
-import bidbrain.lab.backtest.run
 from bidbrain.billing import billing_rule
 from bidbrain.lab.backtest.results import JobResult, summarize
 from bidbrain.lab.backtest.run import backtest, portions, run_of, set_ups_in
@@ -100,27 +100,21 @@ def test_an_unknown_strategy_is_refused(name: str) -> None:
 
 def test_auto_is_what_a_launch_would_choose_for_each_length() -> None:
     known = scenario()
-    rows = {name: backtest(known, [name]) for name in ("auto", "lookahead", "price-capacity")}
+    rows = {name: backtest(known, [name]) for name in ("auto", "lookahead", "price-capacity", "on-demand")}
     for hours in known.hours:
         mine, *others = ([(row.start, row.end, row.cost) for row in rows[name] if row.hours == hours] for name in rows)
         assert mine in others
     assert {row.scheme for row in rows["auto"]} == {"auto"}
     (note, *_) = {row.note for row in rows["auto"] if row.hours == 2.0}
-    assert note.startswith(("2-hour jobs have lookahead, the default for hourly-refund", "2-hour jobs have price-cap"))
+    stated = re.fullmatch(r"2-hour jobs have (\S+), by forecasts at the training's end: (.*?)(; .*)?", note)
+    assert stated is not None
+    assert stated[1] in rows
 
 
-@pytest.mark.parametrize(("beats", "chosen"), [(True, "price-capacity"), (False, "lookahead")])
-def test_the_rival_takes_the_defaults_place_where_the_training_span_is_clear(
-    monkeypatch: pytest.MonkeyPatch, chosen: str, *, beats: bool
-) -> None:
-    monkeypatch.setattr(bidbrain.lab.backtest.run, "beats", lambda *_: beats)
-    assert {each.strategy.name for each in set_ups_in(scenario(), "auto", ZONE).values()} == {chosen}
-
-
-def test_where_the_rival_is_the_default_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(bidbrain.lab.backtest.run, "beats")
-    today = set_ups_in(scenario(billing=billing_rule("gcp")), "auto", ZONE)
-    assert {each.strategy.name for each in today.values()} == {"price-capacity"}
+def test_where_spot_costs_more_than_on_demand_auto_rents_on_demand() -> None:
+    dear = [replace(series, prices=series.prices * 20) for series in HISTORIES]
+    chosen = set_ups_in(scenario(histories=dear, billing=billing_rule("gcp")), "auto", ZONE)
+    assert {each.strategy.name for each in chosen.values()} == {"on-demand"}
 
 
 @pytest.mark.parametrize("name", ["deadline", "auto", "tierml", "proteus", "price-capacity"])
