@@ -288,7 +288,8 @@ class Progressed:
     """How far the job is, and what became known about its machines' time since the last such event.
 
     `ready` machines have loaded the job and work from then on, `left` machines work no more. In `redone` periods, work
-    that was lost with a machine was done again. Accurate to one clock.
+    that was lost with a machine was done again. Accurate to one clock. The first event of a process has the clock from
+    which its training went on, `resumed_clock`.
     """
 
     clock: int
@@ -297,6 +298,7 @@ class Progressed:
     ready: tuple[Moment, ...] = ()
     left: tuple[Moment, ...] = ()
     redone: tuple[Stretch, ...] = ()
+    resumed_clock: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def fold(rows: Iterable[LogRow], state: RunState | None = None) -> RunState:
             state = _step(state, last)
             continue
         # Most events of a training say only how far it is. Applying such events together is much faster.
-        if event.ready or event.left or event.redone:
+        if event.ready or event.left or event.redone or event.resumed_clock is not None:
             state = _turns(state, event)
         progress = event
         if event.clock > done:
@@ -214,6 +214,8 @@ def _turns(state: RunState, event: ev.Progressed) -> RunState:
     ready, left = {moment.id: moment.at for moment in event.ready}, {moment.id: moment.at for moment in event.left}
     state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
     state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
+    if state.resumed_clock is None:
+        state = _changed(state, resumed_clock=event.resumed_clock)
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
 
 

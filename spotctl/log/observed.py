@@ -56,6 +56,7 @@ class Timesheet:
     def __init__(self, speed: float, machine_of: Callable[[str], str] = lambda node: node) -> None:
         self._speed, self._machine_of = speed, machine_of
         self._chunks = 0
+        self._goes_on = False
         self._loss: float | None = None
         """The last one that is known: not every clock computes it."""
 
@@ -64,7 +65,8 @@ class Timesheet:
         span = round(iteration.seconds * self._speed * SECOND)
         # The first clock begins when the last node has joined: nodes that are ready work from its start.
         middle = at - (span if iteration.clock == 1 else span // 2)
-        before = pending or Progressed(0, None, 0)
+        before = pending or Progressed(0, None, 0, resumed_clock=None if self._goes_on else iteration.clock - 1)
+        self._goes_on = True
         self._loss = self._loss if iteration.loss is None else iteration.loss
         redone = before.redone
         if iteration.redone:
@@ -80,6 +82,7 @@ class Timesheet:
             ready=(*before.ready, *self._moments(_READY, iteration.events, middle)),
             left=(*before.left, *self._moments(_LEFT, iteration.events, middle)),
             redone=redone,
+            resumed_clock=before.resumed_clock,
         )
 
     def _moments(self, what: re.Pattern[str], events: Iterable[str], at: int) -> Iterator[Moment]:

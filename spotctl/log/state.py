@@ -215,8 +215,9 @@ class RunState:
     nothing since, by whether it was for spot machines, and `sold_out` are the orders that were refused because there
     were no machines. `refusal` is why the last order that brought nothing did not, and `unknown` are the codes, in no
     table, of orders since the last that brought machines.
-    `paces` are moments and the clocks that were done by then, at most `MAX_PACES` of them, evenly thinned. `prices`
-    are those that the log has, by market. `login` is the one that decisions wait for. `lost` says which of its rows a
+    `paces` are moments and the clocks that were done by then, at most `MAX_PACES` of them, evenly thinned;
+    `resumed_clock` is the one from which the run went on, None if the log does not say it. `prices` are those that the
+    log has, by market. `login` is the one that decisions wait for. `lost` says which of its rows a
     repair of the log has dropped.
     """
 
@@ -243,6 +244,7 @@ class RunState:
     progress: ev.Progressed | None = None
     work: CommandWork = field(default_factory=CommandWork)
     paces: tuple[tuple[int, int], ...] = ()
+    resumed_clock: int | None = None
     redone: tuple[ev.Stretch, ...] = ()
     sent: tuple[ev.Sent, ...] = ()
     planned: ev.Planned | None = None

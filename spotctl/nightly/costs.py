@@ -18,7 +18,7 @@ NIGHT: tuple[Column[Any], ...] = (
     Column("night", "day on which the night began"),
     Column("runs", "runs of the night"),
     Column("cost_usd", "cost of the night; null if unknown"),
-    Column("on_demand_usd", "cost of the same work on on-demand machines"),
+    Column("on_demand_usd", "cost of the same work on on-demand machines; null if it is unknown"),
     Column(
         "replayed",
         "whether the night was on the local market: then these amounts were replayed, and nothing was billed",

@@ -258,13 +258,15 @@ def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
     """The rows, each with its part of the on-demand cost of the run's work, so that groups add up to that cost.
 
     Rows of time at work share all of the cost, in proportion to their list prices; starting, waiting and repeating were
-    not needed.
+    not needed. Reliable machines, which mostly keep the state, share it only where they did all of the work.
     """
+    worked = [row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING for row in rows]
+    alone = not any(is_work and not row.reliable for is_work, row in zip(worked, rows, strict=True))
     weights = list[int]()
-    for row in rows:
-        useful = row.kind is ChargeKind.COMPUTE and row.use is Use.WORKING and not row.reliable
+    for is_work, row in zip(worked, rows, strict=True):
         # Machines that are paid for already may have no known list price.
-        weights.append(max(row.listed, 1) * (row.end - row.begin) if useful else 0)
+        shares = is_work and (alone or not row.reliable)
+        weights.append(max(row.listed, 1) * (row.end - row.begin) if shares else 0)
     whole, total = run.same_work.amount, sum(weights) or 1
     costed, so_far, before = list[LedgerRow](), 0, 0
     for row, weight in zip(rows, weights, strict=True):

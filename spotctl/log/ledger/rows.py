@@ -72,7 +72,8 @@ class LedgerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SameWork:
-    """The on-demand cost of a run's work in nano-dollar-seconds, with its interval.
+    """The on-demand cost of a run's work in nano-dollar-seconds, with its interval; where it is unknown, it is 0, and
+    `unknown` says why.
 
     `useful` is the share of the time at work that undisturbed machines would have needed for it; the rest is waiting.
     """
@@ -81,6 +82,7 @@ class SameWork:
     low: int = 0
     high: int = 0
     useful: Fraction = Fraction(0)
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

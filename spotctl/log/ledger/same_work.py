@@ -10,12 +10,13 @@ as the plan chose them; they start up, and are billed by their provider's rule, 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
-from math import exp
+from math import exp, inf
 from typing import Any
 
 import numpy as np
 
 from bidbrain.billing import End, Life, rule_of_cloud, usd
+from pricing_data.series import Ints
 from pricing_data.units import HOUR
 from spotctl.files.job.values import ProgramKind
 from spotctl.log.budget import life_of
@@ -124,18 +125,27 @@ _QUANTILES = (0.5, 0.25, 0.75)
 
 
 _Needed = tuple[float, float, float, float]
-"""Time of machines at work, weighted with their speed (microseconds times nu): all of this time, the part that the work
-needs, and the interval of this part."""
+"""Time of machines at work, weighted with their speed (microseconds times nu): the part of all of this time that the
+work needed, what the work needs on demand, and the interval of that."""
+
+NOT_MEASURED = "reliable machines did all of the work, so that the speed of no other machine was measured"
+NOTHING_TO_COMPARE = "the log names no on-demand machines that would have done the same work"
 
 
 def same_work(state: RunState, now: int) -> SameWork:
     """The on-demand cost of what a run has done; nothing for a run that failed, whose work cannot be used."""
     failed = state.ended is not None and state.ended.outcome == FAILED
-    working = [] if failed else list(_working(state, now))
-    offer = _offer(state)
-    if not working or offer is None:
+    is_training = state.work.attempt is None
+    if failed or not state.machines or (is_training and not state.paces):
         return SameWork()
-    whole, needed, least, most = _needed(state, working, now, offer)
+    working = list(_working(state, now, reliable=False))
+    offer = _offer(state)
+    if offer is None:
+        return SameWork(useful=Fraction(1), unknown=NOTHING_TO_COMPARE) if working or is_training else SameWork()
+    of_kept = _of_clocks(state, working, now, offer) if is_training else _of_command(state, working, now, offer)
+    if of_kept is None:
+        return SameWork(useful=Fraction(1), unknown=NOT_MEASURED)
+    useful, needed, least, most = of_kept
     if not needed:
         return SameWork()
     # How uncertain the speed of the on-demand machines is, relative to those that the run measured.
@@ -143,65 +153,95 @@ def same_work(state: RunState, now: int) -> SameWork:
     spread = _UNMEASURED_SPREAD if offer.spread is None else offer.spread
     if used == {offer.market.instance_type}:
         spread = 0.0
-    middle, low, high = (_cost(offer, span) for span in (needed, least * exp(-spread), most * exp(spread)))
-    useful = Fraction(min(needed / whole, 1.0))
-    return SameWork(middle, min(low, middle), max(high, middle), useful)
+    rule, costs = rule_of_cloud(offer.market.cloud), list[int]()
+    for work in (needed, least * exp(-spread), most * exp(spread)):
+        span = round(work / (offer.machines * offer.nu)) + offer.startup
+        costs.append(offer.machines * rule.bill(Life(0, span, End.LEFT), offer.price).amount)
+    return SameWork(costs[0], min(costs[:2]), max(costs[0], costs[2]), Fraction(min(useful, 1.0)))
 
 
 _Working = tuple[int, int, float]
 """Begin, end, and nu of a machine at work."""
 
 
-def _working(state: RunState, now: int) -> Iterator[_Working]:
-    """Time at work that was not spent on repeated work, without reliable machines, which only keep the state."""
+def _working(state: RunState, now: int, *, reliable: bool) -> Iterator[_Working]:
+    """Time at work that was not spent on repeated work: of the reliable machines, or of the others."""
     for held in state.machines.values():
         allocation = state.allocations[held.allocation]
-        if not allocation.reliable:
+        if allocation.reliable is reliable:
             for begin, end, use in use_spans(state, held, life_of(held, now).end):
                 if use is Use.WORKING:
                     yield begin, end, allocation.nu
 
 
-def _needed(state: RunState, working: Sequence[_Working], now: int, offer: OnDemandOffer) -> _Needed:
+def _of_command(state: RunState, working: Sequence[_Working], now: int, offer: OnDemandOffer) -> _Needed:
+    """The time that a command's kept work took, or what its earlier runs took if that was less."""
     whole = sum((end - begin) * nu for begin, end, nu in working)
-    if state.work.attempt is None:
-        return _of_clocks(state, working, whole, offer) if state.paces else (whole, 0.0, 0.0, 0.0)
     until = now if state.stopped is None else state.stopped
     spells = sum(spell.worked for spell in state.work.spells)
     tried = spells + (state.work.until(until) - state.work.base if state.work.runs else 0)
     kept = whole * min(state.work.done(until) / tried, 1.0) if tried > 0 else 0.0
     needed = kept if offer.work is None else min(kept, offer.work)
-    return whole, needed, needed, kept
+    return needed / whole if whole else 0.0, needed, needed, kept
 
 
-def _of_clocks(state: RunState, working: Sequence[_Working], whole: float, offer: OnDemandOffer) -> _Needed:
+def _of_clocks(state: RunState, working: Sequence[_Working], now: int, offer: OnDemandOffer) -> _Needed | None:
     """The time that the clocks of a training need, if each takes the median of the measured times, or less if the plan
-    knew the machines to be faster."""
-    clock = state.paces[0][1]
-    # The time at work up to each moment at which the progress is known.
-    moments = np.array([at for at, _ in state.paces])
-    begins, ends, speeds = (np.array(column) for column in zip(*working, strict=True))
-    worked: list[float] = ((np.clip(moments[:, None], begins, ends) - begins) @ speeds).tolist()
-    # A resumed training does not begin with clock 0, so the first entry says only how long its clocks took together.
-    opening = worked[0]
+    knew the machines to be faster; None if there is neither.
+
+    Clocks that reliable machines did alone take as long as the others on demand. While both kinds work, reliable
+    machines mostly keep the state, and do not count.
+    """
+    # The time at work up to each moment at which the progress is known, and how long any machine worked.
+    moments = np.array([state.started, *(at for at, _ in state.paces)])
+    whole = sum((end - begin) * nu for begin, end, nu in working)
+    begins, ends, speeds = np.array(working, dtype=float).reshape(-1, 3).T
+    worked = (np.clip(moments[:, None], begins, ends) - begins) @ speeds
+    shared = _time_in(moments, working)
+    is_alone = np.diff(_time_in(moments, [*working, *_working(state, now, reliable=True)]) - shared) > np.diff(shared)
+    times, alone = np.diff(worked).tolist(), is_alone.tolist()
+
+    # A resumed training does not begin with clock 0. If the log does not say with which, the first entry says only how
+    # long its clocks took together.
+    alone[0] &= state.resumed_clock is not None
+    opening = state.paces[0][1] - (state.resumed_clock or 0)
+    counts: list[float] = [opening, *(clock - done for (_, done), (_, clock) in pairwise(state.paces))]
     spans = [
-        ((after - before) / (clocks - done), clocks - done)
-        for (before, after), ((_, done), (_, clocks)) in zip(pairwise(worked), pairwise(state.paces), strict=True)
+        (time / max(count, 1), count)
+        for time, count, lone in zip(times, counts, alone, strict=True)
+        if time and not lone
     ]
-    middle, low, high = _quantiles([span for span in spans if span[0] > 0] or [(opening / max(clock, 1), clock)])
-    clocks = sum(count for _, count in spans) + min(float(clock), opening / middle if middle else 0.0)
+    opens = bool(times[0]) and not alone[0]
+    measured = spans[opens:] or spans
+    if not measured and offer.spread is None:
+        return None
+    middle, low, high = _quantiles(measured) if measured else (inf, inf, inf)
     if offer.spread is not None and middle > HOUR:
         # Weighted with the speed that the plan knew, a clock takes an hour of a machine.
         middle, low, high = float(HOUR), min(low, HOUR * exp(-offer.spread)), min(high, HOUR * exp(offer.spread))
-    return whole, min(clocks * middle, whole), min(clocks * low, whole), min(clocks * high, whole)
+    if state.resumed_clock is None:
+        counts[0] = min(opening, times[0] / middle if middle else 0.0)
+    by_reliable = sum(count for count, lone in zip(counts, alone, strict=True) if lone)
+    by_others = sum(counts) - by_reliable
+    needed, least, most = (min(by_others * each, whole) + by_reliable * each for each in (middle, low, high))
+    return min(by_others * middle / whole, 1.0) if whole else 1.0, needed, least, most
 
 
-def _quantiles(weighted: Sequence[tuple[float, int]]) -> tuple[float, ...]:
+def _time_in(moments: Ints, spells: Iterable[_Working]) -> Ints:
+    """For how long, up to each moment, at least one of these machines worked."""
+    total, until = np.zeros_like(moments), 0
+    for begin, end, _ in sorted(spells):
+        total += np.clip(moments, max(begin, until), max(end, until)) - max(begin, until)
+        until = max(end, until)
+    return total
+
+
+def _quantiles(weighted: Sequence[tuple[float, float]]) -> tuple[float, ...]:
     """The median and the quartiles."""
     ordered, total = sorted(weighted), sum(weight for _, weight in weighted)
     quantiles = []
     for share in _QUANTILES:
-        so_far = 0
+        so_far = 0.0
         for value, weight in ordered:
             so_far += weight
             if so_far >= share * total:
@@ -223,9 +263,3 @@ def _offer(state: RunState) -> OnDemandOffer | None:
     starts = sorted(max(held.turns[0] - held.started, 0) for held in state.machines.values() if held.turns)
     startup = starts[len(starts) // 2] if starts else 0
     return OnDemandOffer(best.market, most, best.on_demand, best.nu, startup)
-
-
-def _cost(offer: OnDemandOffer, needed: float) -> int:
-    span = round(needed / (offer.machines * offer.nu)) + offer.startup
-    bill = rule_of_cloud(offer.market.cloud).bill(Life(0, span, End.LEFT), offer.price)
-    return offer.machines * bill.amount

@@ -23,6 +23,7 @@ from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.events import StopRequested
 from spotctl.log.ledger.project import priced, unrecorded
+from spotctl.log.ledger.rows import SameWork
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
 from spotctl.log.state import LEASE_ENDED, RunState
@@ -171,17 +172,20 @@ class EndOfRun:
             if observe.hidden(order.market, unlisted) and over >= order.lease_until:
                 self._journal.write(ev.OrderSettled(intent))
 
-    def _costs(self, outcome: str) -> tuple[dict[str, int], tuple[ev.Priced, ...]] | None:
-        """The amount paid and the on-demand price of the same work, and the prices that prove them, for the log.
+    def _costs(self, outcome: str) -> tuple[dict[str, Any], tuple[ev.Priced, ...]] | None:
+        """The amount paid and the on-demand price of the same work, and the prices that prove them, for the log. Why an
+        on-demand price is unknown is there, too.
 
         None if the provider no longer has the prices.
         """
         now = self._journal.now()
 
-        def count() -> tuple[dict[str, int], tuple[ev.Priced, ...]]:
-            on_demand = 0 if outcome == FAILED else same_work(self._state, now).amount
-            spent = budget.spent(self._state, now, self._tariff)
-            return {"spent": spent, "on_demand": on_demand}, tuple(priced(self._state, now, self._tariff))
+        def count() -> tuple[dict[str, Any], tuple[ev.Priced, ...]]:
+            work = SameWork() if outcome == FAILED else same_work(self._state, now)
+            instead = None if work.unknown else work.amount
+            amounts = {"spent": budget.spent(self._state, now, self._tariff), "on_demand": instead}
+            why = {"on_demand_unknown": work.unknown} if work.unknown else {}
+            return amounts | why, tuple(priced(self._state, now, self._tariff))
 
         try:
             return self._executor.retry(count)

@@ -118,7 +118,9 @@ class Runner:
                 self.turn()
                 if not self._over():
                     pause()
-            return self._ending.write_end(wall_us(), self._workload, self._work_left)
+            return self._ending.write_end(
+                wall_us(), self._workload, lambda: self._left if self._left < 1.0 else self._planned_share_left()
+            )
         except (LogFailed, BrokenLog) as error:
             raise type(error)(f"{error}; {self._executor.release()}") from error
         except Exception as error:
@@ -346,7 +348,3 @@ class Runner:
         self._stop(NOT_PERMITTED, str(error))
         if not first:
             self._ending.end_leases(("",))
-
-    def _work_left(self) -> float | None:
-        """The share of the work that is left; None if unknown."""
-        return self._left if self._left < 1.0 else self._planned_share_left()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 SAVING: tuple[Column[Figures], ...] = (
-    Column("on_demand_usd", "on-demand cost of the same work", dollars("on_demand")),
+    Column("on_demand_usd", "on-demand cost of the same work; null if it is unknown", dollars("on_demand")),
     Column("on_demand_low_usd", "lower end of its interval", dollars("on_demand_low")),
     Column("on_demand_high_usd", "upper end of its interval", dollars("on_demand_high")),
     Column(
@@ -45,6 +45,7 @@ SAVING: tuple[Column[Figures], ...] = (
         ),
     ),
     Column("paid_usd", "cost paid", dollars("total")),
+    Column("on_demand_unknown", "why the on-demand cost is unknown; empty if it is known"),
 )
 """The on-demand cost of the same work with its interval, and the steps from there to what was paid."""
 
@@ -74,8 +75,8 @@ REPLAYED: tuple[Column[Report], ...] = (
     Column("total_usd", "their cost at the replayed prices", lambda report: usd(report.replayed.total)),
     Column(
         "on_demand_usd",
-        "cost of the same work on on-demand machines at the replayed prices",
-        lambda report: usd(report.replayed.on_demand),
+        "cost of the same work on on-demand machines at the replayed prices; null if it is unknown",
+        lambda report: None if report.replayed.on_demand is None else usd(report.replayed.on_demand),
     ),
 )
 """The runs on the local market. No other amount contains theirs, unless the report is on them alone."""
@@ -185,7 +186,7 @@ def cost_summary(report: Report, page: Path | None = None) -> tuple[str, str]:
         paid += f" so far, {fmt.money(whole.unsettled, digits)} of it may change"
     lines = [
         (fmt.paid(report), paid),
-        ("on demand", f"{fmt.money(whole.on_demand, digits)} for the same work"),
+        ("on demand", fmt.on_demand(whole, digits)),
         ("spent on", in_short),
         ("evictions", fmt.whole_number(whole.evictions)),
     ]

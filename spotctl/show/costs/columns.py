@@ -32,6 +32,13 @@ def total(figures: Figures, digits: int) -> str:
     return f"{bound_of(is_least=figures.is_least, is_most=bool(figures.doubtful))}{money(amount, digits)}"
 
 
+def on_demand(figures: Figures, digits: int) -> str:
+    """The on-demand cost of the same work, `$5.10 for the same work`, or why it is unknown."""
+    if figures.on_demand is None:
+        return f"unknown: {figures.on_demand_unknown}"
+    return f"{money(figures.on_demand, digits)} for the same work"
+
+
 def doubts(report: Report) -> list[str]:
     """Why totals say "at least" or "at most", in sentences."""
     whole, digits, reasons = report.whole, digits_of(report), list[str]()
@@ -141,12 +148,19 @@ def headline(report: Report) -> str:
     text = f"{subject(report)}: {spent} for {counted_runs(report)}"
     if whole.loss:
         text += f" ({money(whole.loss, digits)} of it lost in runs that failed)"
-    if whole.saved_pct is None:
+    if whole.on_demand_unknown:
+        return f"{text}, what it saved is unknown ({whole.on_demand_unknown})"
+    if (
+        whole.saved_pct is None
+        or whole.on_demand is None
+        or whole.on_demand_low is None
+        or whole.on_demand_high is None
+    ):
         return text
     listed = money(whole.on_demand, digits)
     if whole.on_demand_low < whole.on_demand_high:
         listed += f", likely {money(whole.on_demand_low, digits)} to {money(whole.on_demand_high, digits)}"
-    if whole.saved < 0:
+    if whole.saved_pct < 0:
         return f"{text}, {percent(-whole.saved_pct)} more expensive than on demand ({listed})"
     return f"{text}, {percent(whole.saved_pct)} below on demand ({listed})"
 
@@ -289,7 +303,13 @@ COLUMNS = {
             "the most that the amount paid can be; null if that is unknown, because rows of the log or prices are lost",
         ),
         FigureColumn("rows_lost", "rows lost", COUNT, "rows_lost", "rows of the log that a repair has dropped"),
-        FigureColumn("on_demand_usd", "on demand", DOLLARS, "on_demand", "cost of the same work on on-demand machines"),
+        FigureColumn(
+            "on_demand_usd",
+            "on demand",
+            DOLLARS,
+            "on_demand",
+            "cost of the same work on on-demand machines; null if it is unknown",
+        ),
         FigureColumn("saved_pct", "saved", PERCENT, "saved_pct", "saved, in percent of the on-demand cost"),
         FigureColumn("free_usd", "refunded", DOLLARS, "free", "amount refunded or not billed"),
         FigureColumn(

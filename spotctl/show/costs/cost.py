@@ -39,10 +39,11 @@ WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Sums over rows, in nano-dollar-seconds; `work` is None where it is unknown or of several kinds."""
+    """Sums over rows, in nano-dollar-seconds; `work` is None where it is unknown or of several kinds, and `on_demand`
+    where it is unknown for any run: `on_demand_unknown` says why."""
 
     total: int
-    on_demand: int
+    on_demand: int | None
     free: int
     uses: Mapping[Use, int]
     other_charges: int
@@ -65,12 +66,14 @@ class Figures:
     """How many of the runs were on a replayed market: all or none, because no sum has both kinds of money."""
     budget: int | None = None
     """The budgets of the runs, None unless all are whole and have one."""
-    on_demand_low: int = 0
-    on_demand_high: int = 0
+    on_demand_low: int | None = 0
+    on_demand_high: int | None = 0
+    on_demand_unknown: str = ""
     loss: int = 0
     """Part of the total: what failed runs cost."""
     steps: tuple[tuple[str, int], ...] = ()
-    """From the on-demand cost to the total: the amounts saved, negative where money was lost; their sum is `saved`."""
+    """From the on-demand cost to the total: the amounts saved, negative where money was lost; their sum is `saved`. The
+    first, the spot discount, is left out where the on-demand cost is unknown."""
     doubtful: int = 0
     """Part of the total that only counts because the end of machines is not known."""
     is_least: bool = False
@@ -101,16 +104,17 @@ class Figures:
         return sum(self.uses.get(use, 0) for use in WAITING)
 
     @property
-    def saved(self) -> int:
+    def saved(self) -> int | None:
         """The on-demand cost of the same work minus the total; negative if more was paid."""
-        return self.on_demand - self.total
+        return None if self.on_demand is None else self.on_demand - self.total
 
     @property
     def saved_pct(self) -> float | None:
         """`saved` in percent of the on-demand cost; None if nothing was used, or what was used serves other groups, or
         costs are missing."""
-        compares = self.on_demand and not self.only_keeps_state and not self.is_least
-        return round(100 * self.saved / self.on_demand, 4) if compares else None
+        if not self.on_demand or self.only_keeps_state or self.is_least:
+            return None
+        return round(100 * (self.on_demand - self.total) / self.on_demand, 4)
 
     @property
     def usd_per_work(self) -> float | None:
@@ -155,9 +159,11 @@ _NONE = Sums(0, 0, 0, 0, 0, 0, 0, 0, (0,) * len(Use), (0,) * len(STEPS))
 def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole: bool) -> Figures:
     """The figures of rows with these sums; without `whole`, they are parts of runs, whose work is not known."""
     uses, steps = dict(zip(Use, sums.uses, strict=True)), dict(zip(STEPS, sums.steps, strict=True))
+    unknown = [f"{run.run}: {run.same_work.unknown}" for run in runs if run.same_work.unknown]
+    more = f", and {len(unknown) - 1} more" if len(unknown) > 1 else ""
     return Figures(
         total=sum(sums.uses) + sums.other_charges,
-        on_demand=sums.on_demand,
+        on_demand=None if unknown else sums.on_demand,
         free=sums.free,
         uses=uses,
         other_charges=sums.other_charges,
@@ -165,10 +171,11 @@ def figures_of(sums: Sums, runs: Sequence[RunTimeline], evictions: int, *, whole
         doubtful=sums.doubtful,
         is_least=any(run.is_least for run in runs),
         rows_lost=sum(run.rows_lost for run in runs),
-        on_demand_low=sums.on_demand_low,
-        on_demand_high=sums.on_demand_high,
+        on_demand_low=None if unknown else sums.on_demand_low,
+        on_demand_high=None if unknown else sums.on_demand_high,
+        on_demand_unknown=f"{unknown[0]}{more}" if unknown else "",
         loss=-steps["failed runs"],
-        steps=tuple(steps.items()),
+        steps=tuple(steps.items())[bool(unknown) :],
         machine_micros=sums.machine_micros,
         evictions=evictions,
         runs=len(runs),
@@ -359,7 +366,8 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> 
         sums = total_of(sums_of(run_of[name], rows) for name, rows in rows_of.items())
         runs = [run_of[name] for name in rows_of]
         every = [row for rows in rows_of.values() for row in rows]
-        only_keeps_state = any(row.reliable for row in every) and not any(row.spot for row in every)
+        works = any(row.spot or (row.reliable and row.on_demand) for row in every)
+        only_keeps_state = any(row.reliable for row in every) and not works
         of_group = figures_of(sums, runs, evictions[key], whole=False)
         of_group = replace(of_group, only_keeps_state=only_keeps_state)
         grouped.append(Group(dict(zip(by, key, strict=True)), of_group))

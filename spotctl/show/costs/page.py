@@ -98,7 +98,7 @@ def _head(report: Report) -> Html:
         el("h1", title),
         _verdict(report, digits),
     ]
-    if whole.on_demand > 0 and not whole.is_least:
+    if whole.on_demand and not whole.is_least:
         amounts = ((fmt.paid(report).capitalize(), whole.total, "paid"), ("On demand", whole.on_demand, "od"))
         parts.append(versus([(name, amount, fmt.money(amount, digits), class_) for name, amount, class_ in amounts]))
     parts += [paragraph(f"{remark[0].upper()}{remark[1:]}.", "notice") for remark in fmt.doubts(report)]
@@ -124,7 +124,9 @@ def _verdict(report: Report, digits: int) -> Html:
     paid = f"{fmt.total(whole, digits)} {fmt.paid(report)}{so_far}{', not billed' if report.is_replayed else ''}."
     if whole.loss:
         paid += f" Of this, {fmt.money(whole.loss, digits)} was lost in runs that failed."
-    if whole.saved_pct is None:
+    if whole.on_demand_unknown:
+        return paragraph(f"{paid} What this saved is unknown: {whole.on_demand_unknown}.", "verdict")
+    if whole.saved_pct is None or whole.saved is None or whole.on_demand is None:
         return paragraph(paid, "verdict")
     if whole.saved >= 0:
         saved = el("strong", f"{fmt.money(whole.saved, digits)} saved, {fmt.percent(whole.saved_pct)}")
@@ -185,7 +187,7 @@ def _uses(report: Report) -> Html:
 def _saving(report: Report) -> Html:
     """The steps from the on-demand cost to what was paid, without those that changed nothing."""
     whole, digits = report.whole, fmt.digits_of(report)
-    if whole.on_demand <= 0 or whole.is_least:
+    if not whole.on_demand or whole.is_least:
         return Html()
     rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
     rows += [(name, fmt.money(-amount, digits)) for name, amount in whole.steps if amount]

@@ -185,13 +185,14 @@ def _plan_text(ended: Sequence[RunCost], word: str) -> str:
 def _plan_table(run_cost: RunCost, digits: int) -> Html:
     expected, run = run_cost.timeline.expected, run_cost.timeline
     cost, took = usd(run_cost.figures.total), (run.until - run.began) / HOUR
+    on_demand = None if run_cost.figures.on_demand is None else usd(run_cost.figures.on_demand)
     low, high = expected.usd_low, expected.usd_high
     predicted = "" if low is None or high is None else f"{usd_text(low, digits)} to {usd_text(high, digits)}"
     dollars = partial(usd_text, digits=digits)
     rows = [
         _against("cost", expected.usd, cost, dollars, predicted),
         _against("hours", expected.hours, took, "{:,.1f}".format),
-        _against("on demand", expected.on_demand_usd, usd(run_cost.figures.on_demand), dollars),
+        _against("on demand", expected.on_demand_usd, on_demand, dollars),
     ]
     if expected.budget_usd is not None:
         share = f"{cost / expected.budget_usd:.0%} used" if expected.budget_usd else ""
@@ -208,12 +209,11 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
 
 
 def _against(
-    name: str, planned: float | None, actual: float, text: Callable[[float], str], predicted: str = ""
+    name: str, planned: float | None, actual: float | None, text: Callable[[float], str], predicted: str = ""
 ) -> list[str]:
-    if planned is None:
-        return [name, UNKNOWN, predicted, text(actual), ""]
-    difference = f"{actual / planned - 1:+.0%}" if planned else ""
-    return [name, text(planned), predicted, text(actual), difference]
+    difference = f"{actual / planned - 1:+.0%}" if planned and actual is not None else ""
+    before, after = (UNKNOWN if figure is None else text(figure) for figure in (planned, actual))
+    return [name, before, predicted, after, difference]
 
 
 # -- trend -------------------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def _notes(report: Report, columns: Sequence[FigureColumn]) -> list[str]:
     """Remarks on the figures: what they leave out, why they are as they are, and what they may become."""
     whole, digits = report.whole, digits_of(report)
     notes = [note for note in (*doubts(report), left_out(report), clock(report)) if note]
-    if whole.on_demand and not whole.is_least:
+    if whole.saved is not None and whole.on_demand and not whole.is_least:
         steps = (f"{name} {money(amount, digits)}" for name, amount in whole.steps if amount)
         notes.append(f"saved {money(whole.saved, digits)}: {', '.join(steps)}")
     for trend in trends_of(report):

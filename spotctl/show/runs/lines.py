@@ -210,6 +210,8 @@ def _comparison(answer: Mapping[str, Any], job: str) -> str:
     cost, on_demand = answer["cost_usd"], answer["on_demand_usd"]
     if answer["outcome"] == FAILED:
         return f"  loss       {_money(cost)}: the run failed, so nothing was saved"
+    if why := answer.get("on_demand_unknown"):
+        return f"  on demand  unknown: {why}"
     text = f"  on demand  {_money(on_demand)} for the same work"
     if not on_demand or cost == on_demand:
         return text

@@ -108,7 +108,9 @@ def head(view: RunView) -> list[Text]:
     money, cost = view.money, f"spent {spent_text(view)}"
     if money.budget is not None:
         cost += f" of {_usd(money.budget)} budget ({percent(money.used)})"
-    cost += f"   on demand {_usd(money.on_demand)}"
+    cost += (
+        f"   on demand unknown: {why}" if (why := money.on_demand_unknown) else f"   on demand {_usd(money.on_demand)}"
+    )
     if money.saved is not None:
         cost += f": {percent(abs(money.saved))} {'saved' if money.saved >= 0 else 'more expensive'}"
     return [first, Text(f"{cost}{'   replayed' if view.is_replayed else ''}"), Text(machines)]

@@ -73,7 +73,8 @@ class RunViews:
         spent = spending(state, self._stored, now, attended=attended)
         limit = None if spec.budget is None else spec.budget * 3600
         if state.ended is not None:
-            money = Money(spent, state.ended.facts.get("on_demand"), limit, spent.amount)
+            facts = state.ended.facts
+            money = Money(spent, facts.get("on_demand"), limit, spent.amount, facts.get("on_demand_unknown", ""))
         else:
             try:
                 teardown = LeaseTimes.of(spec).teardown
@@ -82,7 +83,8 @@ class RunViews:
                 # Prices are missing, or the local market was restarted at an earlier time since the run was
                 # interrupted.
                 committed = None
-            money = Money(spent, same_work(state, now).amount, limit, committed)
+            work = same_work(state, now)
+            money = Money(spent, None if work.unknown else work.amount, limit, committed, work.unknown)
         goal = spec.program.stop.clocks if isinstance(spec.program, Training) else None
         return run_view(state, now, attended=attended, money=money, goal=goal)
 

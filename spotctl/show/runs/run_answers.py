@@ -56,7 +56,8 @@ RUN_END: tuple[Column[Any], ...] = (
     ),
     Column("message", "the same in words"),
     Column("cost_usd", "cost of the run; null if it could not be computed"),
-    Column("on_demand_usd", "cost of the same work on on-demand machines"),
+    Column("on_demand_usd", "cost of the same work on on-demand machines; null if it is unknown"),
+    Column("on_demand_unknown", "why it is unknown; missing if it is known", optional=True),
     Column(
         "replayed",
         "whether the run was on the local market: then these amounts were replayed, and nothing was billed",

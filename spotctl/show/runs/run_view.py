@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Money:
     """The cost so far; and in nano-dollar-seconds, the on-demand cost of the same work, the budget, and the
-    committed amount, which is spent or reserved until the leases end. None where it is unknown, or was not asked."""
+    committed amount, which is spent or reserved until the leases end. None where it is unknown, or was not asked;
+    `on_demand_unknown` says why the cost of the same work on demand is unknown."""
 
     spending: CostSoFar | None = None
     on_demand: int | None = None
     budget: int | None = None
     committed: int | None = None
+    on_demand_unknown: str = ""
 
     @property
     def spent(self) -> int | None:

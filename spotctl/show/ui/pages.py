@@ -288,7 +288,8 @@ def run_page(run: WatchedRun, output: Sequence[str]) -> str:
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:
     money = view.money
-    on_demand = _UNKNOWN if money.on_demand is None else usd_text(usd(money.on_demand))
+    known = _UNKNOWN if money.on_demand is None else usd_text(usd(money.on_demand))
+    on_demand = money.on_demand_unknown or f"of {known} on demand for the same work"
     if view.status in ACTIVE:
         kinds = f"{view.reliable} reliable, {view.transient} spot" if view.reliable else ""
     else:
@@ -301,7 +302,7 @@ def _tiles(view: RunView) -> list[tuple[str, str, str]]:
         place = f"{of_goal}, stage {view.stage}"
     return [
         ("Spent", spent_text(view), "" if money.budget is None else f"{percent(money.used)} of the budget"),
-        ("Saved", percent(money.saved), f"of {on_demand} on demand for the same work"),
+        ("Saved", "unknown" if money.on_demand_unknown else percent(money.saved), on_demand),
         ("Machines", str(len(view.machines)), kinds),
         ("Evictions", str(view.evictions), f"{counted(view.warned, 'machine')} warned" if view.warned else ""),
         ("Progress", progress, place),

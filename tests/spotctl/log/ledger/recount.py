@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from tests.spotctl.log.ledger import seconds
 
@@ -86,14 +87,22 @@ def _clocks(
             done = [*(done[::2] if len(done) >= MAX_MOMENTS else done), (body["clock"], at)]
     if not done:
         return None
-    worked = [(clock, _worked(log, at)) for clock, at in done]
-    spans = [((y - x) / (b - a), b - a) for (a, x), (b, y) in pairwise(worked)]
-    each = sorted(span for span, count in spans for _ in range(count) if span > 0)
-    first, opening = worked[0]
-    middle = each[(len(each) + 1) // 2 - 1] if each else opening / first
-    count = sum(number for _, number in spans) + min(first, opening / middle)
+    resumed = next((body["resumed_clock"] for _, kind, body in bodies if kind == "Progressed"), None)
+    worked = [(clock, _worked(log, at), _only_reliable(log, at)) for clock, at in done]
+    spans = [((y - x) / (b - a), b - a, (n - m)[1] > (n - m)[0]) for (a, x, m), (b, y, n) in pairwise(worked)]
+    each = sorted(span for span, count, lone in spans for _ in range(count) if span > 0 and not lone)
+    first, opening, (by_others, by_reliable) = worked[0]
+    lone = resumed is not None and bool(by_reliable > by_others)
     known = 3600 * seconds.SECOND if offer is not None and offer.get("spread") is not None else inf
-    return min(count * min(middle, known), _worked(log, log.last))
+    begun = float(first - (resumed or 0))
+    middle = each[(len(each) + 1) // 2 - 1] if each else opening / begun if opening and not lone else known
+    middle = min(middle, known)
+    if middle == inf:
+        return None
+    begun = begun if resumed is not None else min(begun, opening / middle)
+    alone = sum(number for _, number, lonely in spans if lonely) + begun * lone
+    count = sum(number for _, number, _ in spans) + begun - alone
+    return min(count * middle, _worked(log, log.last)) + alone * middle
 
 
 def _kept(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) -> float | None:
@@ -134,6 +143,17 @@ def _worked(log: seconds.Log, until: int) -> float:
     return total
 
 
+def _only_reliable(log: seconds.Log, until: int) -> NDArray[np.int64]:
+    """The seconds before a moment in which another machine worked, and those in which only reliable ones did."""
+    begins = np.arange(min(machine.start for machine in log.machines.values()), until, seconds.SECOND)
+    by = dict.fromkeys((False, True), np.zeros(begins.size, dtype=bool))
+    for machine in log.machines.values():
+        here = (begins >= machine.start) & (begins < (inf if machine.end is None else machine.end))
+        works = here & (seconds.labels(machine, log, begins) == _WORKING)
+        by[machine.order["reliable"]] = by[machine.order["reliable"]] | works
+    return np.array([by[False].sum(), (by[True] & ~by[False]).sum()])
+
+
 def from_parquet(path: Path) -> seconds.Steps:
     table = pq.read_table(path).to_pydict()
     steps: dict[str, list[tuple[int, int]]] = {}
@@ -150,7 +170,7 @@ def differences(found: dict[str, Recount], answer: dict[str, Any]) -> list[str]:
         mine, group = found[run], groups[run]
         if (paid := _nanos(group["total_usd"])) != mine.bill:
             lines.append(f"{run}: paid {paid} nano-dollars, recounted {mine.bill}")
-        instead = _nanos(group["on_demand_usd"])
+        instead = 0 if group["on_demand_usd"] is None else _nanos(group["on_demand_usd"])
         if mine.on_demand is not None and not mine.low <= instead <= mine.high:
             lines.append(f"{run}: on demand {instead} nano-dollars, recounted {mine.on_demand}")
     return lines

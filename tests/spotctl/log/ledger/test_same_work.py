@@ -13,7 +13,7 @@ import pytest
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.log import event_json, events as ev
 from spotctl.log.folding import fold
-from spotctl.log.ledger.same_work import same_work
+from spotctl.log.ledger.same_work import NOT_MEASURED, same_work
 from spotctl.show.costs.answers import as_json
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger.recount import recounted
@@ -42,6 +42,59 @@ def _run(minutes: list[float], outcome: str = "done", name: str = "r-1", offer: 
     made.end_machines(["m"], at, "returned")
     made.finish(at, outcome, len(minutes))
     return made
+
+
+def _on_reliable(clocks: int, offer: ev.OnDemandOffer, spot_from: int | None = None, resumed: int = 0) -> MadeRun:
+    """A training whose clocks take a minute on a reliable machine; with `spot_from`, a spot machine joins after this
+    number of clocks, and a clock takes half a minute."""
+    made = MadeRun("r-1", "r", NIGHT, provider="local")
+    made.begin()
+    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=offer))
+    made.price(LOCAL, [NIGHT, NIGHT + 3 * DAY], [PRICE // 4] * 2)
+    at = NIGHT
+    for number, name, bid in ((1, "keeps", None), (2, "m", PRICE))[: 1 if spot_from is None else 2]:
+        made.add(NIGHT, ev.RentIntended(number, LOCAL, 1, bid, PRICE, offer.nu, bid is None, NIGHT + DAY))
+        made.add(NIGHT, ev.Rented(number, (ev.Granted(name, NIGHT),)))
+        made.add(NIGHT, ev.MachineRan(name))
+    ready: tuple[ev.Moment, ...] = (ev.Moment("keeps", NIGHT),)
+    for clock in range(resumed + 1, resumed + clocks + 1):
+        if clock - resumed - 1 == spot_from:
+            ready = (*ready, ev.Moment("m", at))
+        at += MINUTE // (2 if spot_from is not None and clock - resumed > spot_from else 1)
+        goes_on = resumed if clock == resumed + 1 else None
+        made.add(at, ev.Progressed(clock, 1.0, 1, ready=ready, resumed_clock=goes_on))
+        ready = ()
+    made.add(at, ev.StopRequested("done", ""))
+    made.end_machines(["keeps", "m"][: 1 if spot_from is None else 2], at, "returned")
+    made.finish(at, "done", clocks)
+    return made
+
+
+def test_a_saving_is_unknown_if_no_machine_but_reliable_ones_was_measured(tmp_path: Path) -> None:
+    unmeasured = _on_reliable(200, replace(OFFER, spread=None))
+    found = _saving(unmeasured)
+    assert (found["on_demand_usd"], found["saved_pct"]) == (None, None)
+    saving = as_json(report_of([unmeasured]))["saving"]
+    assert saving["on_demand_unknown"] == f"r-1: {NOT_MEASURED}"
+    assert (saving["on_demand_usd"], saving["on_demand_low_usd"], saving["on_demand_high_usd"]) == (None, None, None)
+    assert sum(step["usd"] for step in saving["steps"]) == pytest.approx(-saving["paid_usd"])
+    # With other runs in the report, their sum is as unknown.
+    assert _saving(unmeasured, _run([1.0] * 41, name="r-2"))["saved_pct"] is None
+    write_log([unmeasured], tmp_path)
+    assert recounted(tmp_path / "log.sqlite")["r-1"].on_demand is None
+
+
+@pytest.mark.parametrize("resumed", [0, 1000])
+def test_work_of_reliable_machines_counts_as_on_the_machines_that_were_measured(tmp_path: Path, resumed: int) -> None:
+    """Where the plan knew a speed, it counts; where a spot machine was measured, its clocks do."""
+    planned = _on_reliable(200, replace(OFFER, nu=60.0), resumed=resumed)
+    assert _saving(planned)["on_demand_usd"] == pytest.approx(4 * 0.4), "200 minutes and 5 to start"
+    # Half a minute for each of 300 clocks, the first 100 of which a reliable machine did alone.
+    measured = _on_reliable(300, replace(OFFER, spread=None), 100, resumed)
+    assert _saving(measured)["on_demand_usd"] == pytest.approx(3 * 0.4), "150 minutes and 5 to start"
+    for made, dollars in ((planned, 1.6), (measured, 1.2)):
+        write_log([made], tmp_path / str(dollars))
+        assert recounted(tmp_path / str(dollars) / "log.sqlite")["r-1"].on_demand == round(dollars * 1e9)
 
 
 def _saving(*runs: MadeRun) -> dict[str, object]:
@@ -142,8 +195,11 @@ def test_a_command_on_slow_machines_does_not_save_more(tmp_path: Path) -> None:
 def test_the_steps_add_up_to_what_was_saved() -> None:
     report = report_of([*month(), _run([1.0] * 41, "failed")])
     for figures in (report.whole, *(group.figures for group in report.groups)):
-        assert sum(amount for _, amount in figures.steps) == figures.on_demand - figures.total
-        assert figures.on_demand_low <= figures.on_demand <= figures.on_demand_high
+        assert sum(amount for _, amount in figures.steps) == figures.saved
+        least, middle, most = (
+            amount or 0 for amount in (figures.on_demand_low, figures.on_demand, figures.on_demand_high)
+        )
+        assert least <= middle <= most
     works = {run.run: run.same_work.amount for run in report.runs}
     assert report.whole.on_demand == sum(works.values())
 

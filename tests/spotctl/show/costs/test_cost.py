@@ -129,7 +129,7 @@ def test_json_keys_and_values() -> None:
     assert answer["on_demand_usd"] == 6.0
     assert answer["saved_pct"] == 50.0
     assert list(answer["saving"]) == [
-        *("on_demand_usd", "on_demand_low_usd", "on_demand_high_usd", "steps", "paid_usd"),
+        *("on_demand_usd", "on_demand_low_usd", "on_demand_high_usd", "steps", "paid_usd", "on_demand_unknown"),
     ]
     assert [step["name"] for step in answer["saving"]["steps"]] == list(STEPS)
     assert answer["usd_per_work"] == 0.03

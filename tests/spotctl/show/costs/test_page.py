@@ -77,8 +77,8 @@ def test_the_page_has_all_amounts_and_sections(month_report: Report) -> None:
     whole = month_report.whole
     for amount in (
         whole.total,
-        whole.on_demand,
-        whole.saved,
+        whole.on_demand or 0,
+        whole.saved or 0,
         whole.free,
         -dict(whole.steps)["waiting"],
         whole.lost_work,
