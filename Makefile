@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus damage kills format trainers golden pictures bench big compare forecast quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus damage kills format trainers golden pictures bench big compare forecast promises quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -121,6 +121,9 @@ compare: ## Run all benchmarks and compare their ratios with bench/history.csv
 
 forecast: ## Compare forecasts with what followed, and with ten launches of the quick start
 	$(PYTHON) -m bench.forecast --launches 10
+
+promises: ## Launch the examples and a job of init ten times each, next to eight busy programs: bill and hours in the plan's range
+	$(PYTHON) -m bench.promised_launches --loops 8 --json bench/out/promises.json
 
 quickstart: ## The README's quick start
 	spotctl launch examples/quickstart.yaml --yes

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-EPOCHS = 450
+EPOCHS = 800
 FOLDER = Path(os.environ.get("SPOTCTL_CHECKPOINT_DIR", "checkpoints"))  # spotctl keeps what is written here
 CHECKPOINT = FOLDER / "last.pt"
 

@@ -39,7 +39,7 @@ from spotctl.agent.container.processes import MARK, RunningCommand, dies_with
 from spotctl.agent.errors import BrokenProtocol, MachineEnding
 from spotctl.agent.files import replace_json
 from spotctl.agent.layout import LEASE_VARIABLE
-from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor, MachineNotice
+from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor, MachineNotice, SecondsClock
 from spotctl.agent.link.executions import Executions
 from spotctl.agent.link.output import EVERY_SECONDS, OutputTimes, read_chunk, times_file
 from spotctl.agent.link.server import LinkServer
@@ -56,6 +56,8 @@ OUTPUT_CHUNK = 1 << 18
 _LONGEST_WAIT = 3600.0
 _REFUSED_WHILE_ENDING = ("assign", "renew", "exec")
 _STOPPING_POLL = 0.02
+_STOOD_SECONDS = 0.5
+"""How much longer a lease is, because the clock stood, when the payload is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +81,24 @@ class AgentSettings:
 class MachineAgent:
     """One machine's agent. It has one thread, sleeps until something is due, and never waits for a caller."""
 
-    def __init__(self, settings: AgentSettings, listener: socket.socket, secret: bytes) -> None:
-        self._settings, self._folder = settings, settings.folder
+    def __init__(
+        self, settings: AgentSettings, listener: socket.socket, secret: bytes, clock: SecondsClock = time.monotonic
+    ) -> None:
+        """`clock` is that of leases and notices; a clock that stands gives the payload more time."""
+        self._settings, self._folder, self._clock = settings, settings.folder, clock
         self._job = LeaseGrantor(settings.folder / "job")
         self._execs = Executions(settings.folder)
         self._output = settings.folder / "output"
         self._times = OutputTimes(self._output)
         self._gpus = GpuWatch(settings.folder)
         self._server = LinkServer(listener, settings.machine, secret, self._handle, self._execs.disconnect)
-        self._lease_until, self._lease_end = settings.lease_until, time.monotonic() + settings.lease_seconds
+        self._lease_until, self._lease_end = settings.lease_until, clock() + settings.lease_seconds
         self._payload: Payload | None = None
         self._command: RunningCommand | None = None
         self._kill_at: float | None = None
         self._running_grace = 0.0
         self._exit_code: int | None = None
-        # With the moment of each on this machine's monotonic clock, in seconds.
+        # With the moment of each on the clock, in seconds.
         self._notices: dict[MachineNotice, float] = {}
         self._shut_down = self._ending = False
         self._wake_ups = WakeUps()
@@ -108,7 +113,7 @@ class MachineAgent:
                 self._assign(self._settings.payload)
                 self._advance()
             ready()
-            while not self._shut_down and time.monotonic() < self._lease_end:
+            while not self._shut_down and self._clock() < self._lease_end:
                 self._advance()
                 self._server.serve(self._wait())
 
@@ -140,9 +145,9 @@ class MachineAgent:
             return
         # Until a known eviction at the latest.
         evictions = [deadline for notice, deadline in self._notices.items() if notice.kind == "evict"]
-        left = min(evictions, default=float("inf")) - time.monotonic()
+        left = min(evictions, default=float("inf")) - self._clock()
         grace = max(min(self._running_grace, left), 0.0)
-        self._kill_at = time.monotonic() + grace
+        self._kill_at = self._clock() + grace
         if grace > 0:
             self._command.terminate()
 
@@ -152,18 +157,21 @@ class MachineAgent:
         if self._command is not None:
             code = self._command.exit_code()
             self._times.note(now=code is not None)
-            if self._kill_at is not None and (code is not None or time.monotonic() >= self._kill_at):
+            if self._kill_at is not None and (code is not None or self._clock() >= self._kill_at):
                 self._command.finish()
                 self._command = self._kill_at = None
             elif self._kill_at is None:
                 self._exit_code = code
+                left = self._lease_end - self._clock()
+                if time.monotonic() + left > self._job.granted_until + _STOOD_SECONDS:
+                    self._job.grant(left)
         if starting and self._command is None and self._payload is not None and self._exit_code is None:
             self._start(self._payload)
 
     def _start(self, payload: Payload) -> None:
         own = self._folder / "work"
         own.mkdir(exist_ok=True)
-        self._job.begin(max(self._lease_end - time.monotonic(), 0.0))
+        self._job.begin(max(self._lease_end - self._clock(), 0.0))
         environment = {
             **os.environ,
             **payload.environment,
@@ -184,7 +192,7 @@ class MachineAgent:
 
     def _renew(self, until: int, seconds: float) -> None:
         # Written before the answer: the agent's parent process must know every lease that the launcher counts on.
-        end = time.monotonic() + seconds
+        end = self._clock() + seconds
         replace_json(self._folder / "lease.json", {"until": until, "monotonic": end})
         self._lease_until, self._lease_end = until, end
         if self._command is not None:
@@ -194,13 +202,13 @@ class MachineAgent:
         if notice.kind not in KINDS:
             raise BrokenProtocol(f"notice of kind {notice.kind!r}: expected one of {', '.join(KINDS)}")
         if notice not in self._notices:
-            self._notices[notice] = time.monotonic() + seconds
+            self._notices[notice] = self._clock() + seconds
             self._pass_on(notice, self._notices[notice])
 
     def _pass_on(self, notice: MachineNotice, deadline: float) -> None:
         if self._command is None or self._payload is None:
             return
-        self._job.notify(notice.kind, max(deadline - time.monotonic(), 0.0), notice.source)
+        self._job.notify(notice.kind, max(deadline - self._clock(), 0.0), notice.source)
         if notice.kind != "hint" and self._payload.term_at_notice:
             self._command.terminate()
 
@@ -269,7 +277,9 @@ class MachineAgent:
         if self._command is None and self._payload is not None and self._exit_code is None:
             return 0.0
         longest = EVERY_SECONDS if self._command is not None and self._exit_code is None else _LONGEST_WAIT
-        return min(max(self._lease_end - time.monotonic(), 0.0), longest)
+        left = self._lease_end - self._clock()
+        # The clock may stand just before the end.
+        return 0.0 if left <= 0 else min(max(left, _STOPPING_POLL), longest)
 
     def _on_signal(self, *_: object) -> None:
         self._shut_down = True

@@ -194,6 +194,14 @@ class CloudProvider(ABC):
         """Seconds of the provider's clock per second: 1, except where a market is replayed faster."""
         return 1.0
 
+    @property
+    def stood_seconds(self) -> float:
+        """Seconds in which the clock has stood: 0, except on a market that waits for this computer."""
+        return 0.0
+
+    def attend(self) -> None:
+        """A run uses the provider from now on, until `close`."""
+
     @abstractmethod
     def now(self) -> int:
         """The provider's clock, which is also the clock of its bills. A real cloud's is the `WallClock`."""

@@ -377,6 +377,15 @@ class LoginWorks:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockStood:
+    """How many seconds the local market's clock had stood by now, since the market was started: so long the computer
+    kept its machines from their work. With the times of the rows, this says when anything happened on the computer's
+    own clock."""
+
+    seconds: JsonFloat
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """The run is to end with this `outcome` and all machines returned; `facts` are the known figures."""
 
@@ -466,6 +475,7 @@ Event = (
     | BudgetExceeded
     | LoginAwaited
     | LoginWorks
+    | ClockStood
     | StopRequested
     | Priced
     | Corrected

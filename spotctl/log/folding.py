@@ -340,6 +340,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.BudgetExceeded: lambda state, event, _: _changed(state, over_budget={**state.over_budget, event.action: event}),
     ev.LoginAwaited: lambda state, event, _: _changed(state, login=event),
     ev.LoginWorks: lambda state, *_: _changed(state, login=None),
+    ev.ClockStood: lambda state, event, _: _changed(state, stood_seconds=event.seconds),
     ev.StopRequested: _stop,
     ev.RunEnded: lambda state, event, _: _changed(state, ended=event),
     ev.Priced: _priced,

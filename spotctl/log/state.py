@@ -217,7 +217,8 @@ class RunState:
     table, of orders since the last that brought machines.
     `paces` are moments and the clocks that were done by then, at most `MAX_PACES` of them, evenly thinned;
     `resumed_clock` is the one from which the run went on, None if the log does not say it. `prices` are those that the
-    log has, by market. `login` is the one that decisions wait for. `lost` says which of its rows a
+    log has, by market. `login` is the one that decisions wait for. `stood_seconds`: see `ClockStood`. `lost` says which
+    of its rows a
     repair of the log has dropped.
     """
 
@@ -251,6 +252,7 @@ class RunState:
     reason: str = ""
     over_budget: Mapping[str, ev.BudgetExceeded] = field(default_factory=dict)
     login: ev.LoginAwaited | None = None
+    stood_seconds: float = 0.0
     stopping: ev.StopRequested | None = None
     stopped: int | None = None
     ended: ev.RunEnded | None = None

@@ -185,6 +185,8 @@ class LeaseGrantor:
 
     def __init__(self, folder: Path, clock: SecondsClock = time.monotonic) -> None:
         self.folder, self._clock = folder, clock
+        self.granted_until = 0.0
+        """The end of the last lease that this object has granted."""
 
     def begin(self, seconds: float) -> Lease:
         """Grants the first lease of a job that is about to start; notices to an earlier job are removed."""
@@ -198,6 +200,7 @@ class LeaseGrantor:
         before = Watched(self.folder / "lease.json", _lease).value()
         lease = Lease(before.number + 1 if before else 1, self._clock() + seconds, boot_id())
         replace_json(self.folder / "lease.json", asdict(lease))
+        self.granted_until = lease.ends
         return lease
 
     def notify(self, kind: str, seconds: float, source: str) -> LeaseNotice:

@@ -3,6 +3,9 @@
 Market time is the time at an anchor plus the time since then on the computer's monotonic clock, times a speed. The
 monotonic clock cannot be set and stops while the computer sleeps, so a suspended night does not evict every machine.
 After a reboot the market continues from the last moment that was noted.
+
+The clock stands still for as long as the computer has kept the market's machines from their work (`delays`). A delay is
+known once it is over, so the clock stands afterwards: `standing.json` says from when until when.
 """
 
 from __future__ import annotations
@@ -11,14 +14,17 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from spotctl.agent.errors import BrokenProtocol
 from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.lease.lease_files import boot_id
 
 _NANOS_PER_MICRO = 1000
+_HOUR = 3600 * 10**6
 _NOTE_EVERY_SECONDS = 1.0
+
+MAX_STANDING_SECONDS = 300
+"""How long the clock stands in an hour of market time at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +37,46 @@ class Anchor:
     boot: str
     seen: int
 
-    def time(self, monotonic_ns: int, boot: str) -> int:
+    def time(self, monotonic_ns: int, boot: str, stood_ns: int) -> int:
         """The market's time. After a reboot the anchor is useless, and market time stops."""
         elapsed = monotonic_ns - self.monotonic_ns
         if boot != self.boot or elapsed < 0:
             return max(self.seen, self.market)
-        return self.market + int(elapsed * self.speed / _NANOS_PER_MICRO)
+        return self.market + int((elapsed - stood_ns) * self.speed / _NANOS_PER_MICRO)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How long the clock has stood since it was set to the `anchor`: `stood_ns` until `since`, and from then `until`.
+
+    `looked` is when delays were last measured. In the `hour` of market time the clock was made to stand for `hour_ns`.
+    Other times are on the computer's monotonic clock.
+    """
+
+    anchor: int
+    looked: int
+    stood_ns: int = 0
+    since: int = 0
+    until: int = 0
+    hour: int = 0
+    hour_ns: int = 0
+
+    def by(self, monotonic_ns: int) -> int:
+        """How long the clock has stood by now."""
+        return self.stood_ns + max(min(monotonic_ns, self.until) - self.since, 0)
 
 
 class MarketClock:
-    """Reads the file. The callers of `start` and `note` hold the provider's lock, so that there is one writer."""
+    """Reads the files. The callers of `start` and `note` hold the provider's lock, so that there is one writer."""
 
     def __init__(
         self, path: Path, monotonic_ns: Callable[[], int] = time.monotonic_ns, boot: Callable[[], str] | None = None
     ) -> None:
         self.path = path
         self._monotonic_ns, self._boot = monotonic_ns, boot or boot_id
-        self._anchor: Watched[Anchor] = Watched(path, _anchor)
+        self._anchor: Watched[Anchor] = Watched(path, lambda values: Anchor(**values))
+        self._standing = Watched(path.with_name("standing.json"), lambda values: Standing(**values))
+        self._latest = 0, 0
 
     @property
     def started(self) -> bool:
@@ -60,8 +89,33 @@ class MarketClock:
         return self._known().speed
 
     def now(self) -> int:
-        """The market's time in microseconds."""
-        return self._known().time(self._monotonic_ns(), self._boot())
+        """The market's time in microseconds. It does not go back, also when it was just found to have stood."""
+        anchor, at = self._known(), self._monotonic_ns()
+        now = anchor.time(at, self._boot(), self.standing.by(at))
+        which, latest = self._latest
+        self._latest = anchor.monotonic_ns, max(now, latest) if which == anchor.monotonic_ns else now
+        return self._latest[1]
+
+    @property
+    def standing(self) -> Standing:
+        """How long the clock has stood."""
+        anchor, known = self._known(), self._standing.value()
+        return known if known is not None and known.anchor == anchor.monotonic_ns else Standing(anchor.monotonic_ns, 0)
+
+    def seconds(self) -> float:
+        """Seconds of this computer in which the clock has run, from an arbitrary moment on."""
+        at = self._monotonic_ns()
+        return (at - self.standing.by(at)) / 1e9
+
+    def delay(self, delay_ns: int) -> None:
+        """Has the clock stand for a delay that ends now. One process at a time calls this."""
+        before, now, hour = self.standing, self._monotonic_ns(), self.now() // _HOUR
+        stood_ns, since = (before.stood_ns, before.since) if now < before.until else (before.by(now), now)
+        in_hour = before.hour_ns if hour == before.hour else 0
+        added = min(delay_ns, MAX_STANDING_SECONDS * 10**9 - in_hour)
+        until = max(before.until, now) + added
+        standing = Standing(before.anchor, now, stood_ns, since, until, hour, in_hour + added)
+        replace_json(self.path.with_name("standing.json"), asdict(standing))
 
     def seconds_until(self, moment: int) -> float:
         """Seconds of this computer until the market reaches a moment; negative if it already has."""
@@ -83,13 +137,3 @@ class MarketClock:
         if anchor is None:
             raise BrokenProtocol(f"{self.path}: there is no market time yet; start the market first (spotctl launch)")
         return anchor
-
-
-def _anchor(values: dict[str, Any]) -> Anchor:
-    return Anchor(
-        int(values["market"]),
-        int(values["monotonic_ns"]),
-        float(values["speed"]),
-        str(values["boot"]),
-        int(values["seen"]),
-    )

@@ -36,6 +36,7 @@ from spotctl.agent.files import Watched, replace_json
 from spotctl.agent.link.client import LinkClient
 from spotctl.agent.machine import LEASE_ENDED as AGENT_LEASE_ENDED, AgentSettings, MachineAgent, WakeUps, fork_agent
 from spotctl.clouds.local.clock import MarketClock
+from spotctl.clouds.local.delays import Delays
 from spotctl.clouds.local.machine_file import (
     EVICTED,
     FAILED,
@@ -72,6 +73,8 @@ class Hypervisor:
         self._warned_until: int | None = None
         self._killed = self._returned = False
         self._wake_ups = WakeUps()
+        # The agent is a child, and its payload a child of that.
+        self._delays = Delays(clock, depth=2)
 
     def run(self) -> None:
         """Runs the machine from its start to its end."""
@@ -92,17 +95,20 @@ class Hypervisor:
             return ReplayedEnd(self._clock.now(), FAILED)
         if (end := self._due(machine)) is not None:
             return end
+        self._delays.take_part()
         self._start_agent(machine)
         if self._agent_status is None:
             replace_json(self._folder / "state.json", {"pid": os.getpid(), "agent": self._agent, "port": self._port})
             os.close(self._up)
         while (end := self._due(machine)) is None:
+            self._delays.look()
             self._warn(machine)
             # Until something is due or happens, and no longer than a file may go unread.
             plan = machine.plan
             moments = [self._lease(machine), plan.taken_at, None if self._warned_until else plan.warned_at]
             waits = [max(self._clock.seconds_until(moment), 0.0) for moment in moments if moment is not None]
-            self._wake_ups.pause(min([_POLL_SECONDS, *waits]))
+            # While the clock stands, nothing becomes due.
+            self._wake_ups.pause(max(min([_POLL_SECONDS, *waits]), _SHUTDOWN_POLL))
         return end
 
     def _due(self, machine: MachineFile) -> ReplayedEnd | None:
@@ -133,7 +139,8 @@ class Hypervisor:
         seconds = self._clock.seconds_until(self._lease(machine))
         settings = AgentSettings(self._folder, machine.id, machine.index, machine.lease_until, seconds, machine.payload)
         self._agent = fork_agent(
-            lambda: MachineAgent(settings, listener, self._secret), (*self._wake_ups.descriptors, self._up)
+            lambda: MachineAgent(settings, listener, self._secret, self._clock.seconds),
+            (*self._wake_ups.descriptors, self._up),
         )
         listener.close()
         self._poll_agent()

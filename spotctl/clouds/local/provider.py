@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
@@ -21,6 +22,7 @@ from spotctl.agent.link.output import read_from, times_file
 from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.link import AgentLink, Invocation, link_key, link_secret
 from spotctl.clouds.local.clock import MarketClock
+from spotctl.clouds.local.delays import Delays
 from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, MachineFolder
 from spotctl.clouds.local.machine_file import HOST
 from spotctl.clouds.local.processes import clean_up, fail, is_alive, signal_return, start, stray_processes
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 # Longer than any caller repeats a request, so that no forgotten token is served again.
 _KEPT_SECONDS = 7 * 24 * 3600
+_LOOK_SECONDS = 0.2
 
 
 class MarketBusy(ProviderError):
@@ -70,8 +73,11 @@ class LocalProvider(CloudProvider):
     def __init__(self, root: Path, market: Callable[[], Replayed], settings: LocalSettings = LocalSettings()) -> None:
         self._folders = AllocationFolders(root.absolute())
         self._clock = MarketClock(self._folders.root / "clock.json")
+        # The processes that this one starts, such as a training's controller, work for the job.
+        self._delays = Delays(self._clock, depth=1)
         self._read_market, self._settings = market, settings
         self._links: dict[str, AgentLink] = {}
+        self._closed = Event()
 
     def begin(self, moment: int, speed: float) -> None:
         """Starts the market at a moment of its history; its clock runs `speed` times faster than this computer's.
@@ -86,6 +92,26 @@ class LocalProvider(CloudProvider):
                 raise MarketBusy(f"{len(alive)} machines run on the local market; end them first (spotctl stop)")
             self._folders.begin()
             self._clock.start(moment, speed)
+        self._delays.take_part()
+
+    def attend(self) -> None:
+        """See `CloudProvider`. The market's clock stands while this process and its machines are delayed."""
+        clock = MarketClock(self._clock.path)
+        self._delays.take_part()
+
+        def look() -> None:
+            while not self._closed.wait(_LOOK_SECONDS) and clock.path.exists():
+                Delays(clock, depth=1).look()
+
+        Thread(target=look, name="delays of machines", daemon=True).start()
+
+    @property
+    def stood_seconds(self) -> float:
+        """See `CloudProvider`."""
+        return self._clock.standing.by(time.monotonic_ns()) / 1e9
+
+    def close(self) -> None:
+        self._closed.set()
 
     @property
     def has_begun(self) -> bool:
@@ -126,7 +152,11 @@ class LocalProvider(CloudProvider):
                 " a different request needs a token of its own"
             )
         try:
-            start(allocation.machines, self._clock.path, request.secrets, self._key)
+            self._delays.take_part(starting=True)
+            try:
+                start(allocation.machines, self._clock.path, request.secrets, self._key)
+            finally:
+                self._delays.take_part()
             for machine in allocation.machines:
                 if not machine.is_up:
                     fail(machine, self._clock.now())

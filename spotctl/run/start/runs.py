@@ -256,6 +256,7 @@ def _conduct(
         resume_state.make_rendezvous(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
+    environment.provider.attend()
     environment = replace(
         environment,
         lists=lambda: library(settings).catalog.lists,

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 DECIDE_EVERY = 5 * MINUTE
 """Longest market time between decisions of a strategy: its last wishes may have been refused."""
 
+NOTE_STANDING_SECONDS = 10.0
+"""How much longer the market's clock has stood when the log says so again."""
+
 MAX_SILENT_MACHINES, MAX_SILENT_AT_FIRST = 4, 2
 """A run ends after this many machines in a row whose agents never answered, and sooner if no agent ever has: the image,
 the network or the start-up script is at fault, and the next machine would not answer either."""
@@ -70,7 +73,7 @@ class Runner:
         retries: RetryPolicy | None = None,
     ) -> None:
         self._journal = journal
-        self._provider_name = environment.provider.name
+        self._provider = environment.provider
         self._times = environment.lease_times
         self._workload = workload
         self._rules = rules
@@ -194,7 +197,7 @@ class Runner:
         machines = self._executor.list_machines()
         if machines is not None:
             unlisted = self._executor.unlisted
-            for event in observe.news(self.state, machines, self._journal.now(), self._provider_name, unlisted):
+            for event in observe.news(self.state, machines, self._journal.now(), self._provider.name, unlisted):
                 self._journal.write(event)
             for settled in observe.settled(self.state, asked, unlisted):
                 self._journal.write(settled)
@@ -202,6 +205,9 @@ class Runner:
             self._ending.end_hidden_orders(hidden)
             if self.state.stopping is not None:
                 self._ending.end_leases(hidden)
+        stood = self._provider.stood_seconds
+        if stood - self.state.stood_seconds >= (NOTE_STANDING_SECONDS if self.state.stopping is None else 0.1):
+            self._journal.write(ev.ClockStood(stood))
         self._journal.catch_up()
         return machines
 

@@ -31,6 +31,7 @@ from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
 from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.local.clock import MAX_STANDING_SECONDS
 from spotctl.clouds.provider import Machine, MachineState
 from spotctl.files.job.data_places import copies_near, store_packages
 from spotctl.files.job.programs import Training
@@ -85,6 +86,11 @@ class TrainingWorkload(Workload):
         self._data_here = DataHere(self._data, environment.cache, environment.identity, near)
         assert isinstance(spec.program, Training)
         self._program, self._job = spec.program, training_job(spec)
+        self._span = self._job.stopping.seconds
+        if spec.is_local and self._span is not None:
+            # This process ends it, by the market's clock; the controller only if this process is gone for long.
+            longest = self._span * (1 + MAX_STANDING_SECONDS * spec.local.speed / 3600)
+            self._job = replace(self._job, stopping=replace(self._job.stopping, seconds=longest))
         self._most = (spec.resources.reliable.machines or 0) + (spec.resources.machines.most or MAX_STAGES)
         self._secret, self._nodes = resume_state.secret_of(environment.rendezvous), nodes_of(environment)
         self._earlier_machines, self._earlier_clock = resume_state.earlier(environment.rendezvous)
@@ -99,9 +105,9 @@ class TrainingWorkload(Workload):
         self._machines: dict[str, str] = {}
         """The machines by the names of their nodes."""
         self._timesheet = Timesheet(self._speed, lambda node: self._machines.get(node, node))
-        self._turn_began = 0, 0.0
         self._reported_at = 0.0
         self._seconds = 0.0
+        self._stood_seconds = environment.provider.stood_seconds
         self._share_done: float | None = None
         self._last_clocks: list[Iteration] = []
         """The latest one, if there is one."""
@@ -140,7 +146,6 @@ class TrainingWorkload(Workload):
         if state.stopping is not None:
             self._save_unfinished()
             return WorkReport()
-        self._turn_began = now, time.monotonic()
         self._machines = {self._nodes.name(machine): machine for machine in state.machines}
         try:
             idle = self._advance(state, machines, now)
@@ -293,9 +298,13 @@ class TrainingWorkload(Workload):
     # -- from the controller ------------------------------------------------------------------------------------------
 
     def _note_iteration(self, iteration: Iteration) -> None:
-        now, since = self._turn_began
-        at = now + round((time.monotonic() - since) * self._speed * SECOND)
-        self._latest = self._timesheet.progressed(iteration, at, self._latest)
+        # Of its time counts what has passed on the provider's clock. Of clocks that arrive together, which were done
+        # before the clock stood is unknown; what it stood before the first one does not count.
+        stood = self._environment.provider.stood_seconds
+        standing = min(stood - self._stood_seconds, iteration.seconds)
+        self._stood_seconds = self._stood_seconds + standing if self._last_clocks else stood
+        iteration = replace(iteration, seconds=iteration.seconds - standing)
+        self._latest = self._timesheet.progressed(iteration, self._environment.provider.now(), self._latest)
         _append(self._environment.results / LOG_FILE, line_of(iteration))
         self._last_clocks = [iteration]
         self._seconds += iteration.seconds
@@ -303,8 +312,10 @@ class TrainingWorkload(Workload):
         # The finished share of the work is unknown where the loss decides when to stop.
         if stop.loss is None and stop.converged is None:
             shares = [] if stop.clocks is None else [iteration.clock / stop.clocks]
-            shares += [] if stop.seconds is None else [self._seconds / stop.seconds]
+            shares += [] if self._span is None else [self._seconds / self._span]
             self._share_done = min(max(shares), 1.0)
+        if self._span is not None and self._seconds >= self._span and self._controller is not None:
+            self._controller.stop()
 
     def _named(self, file: str) -> str:
         """The final location of a result."""

@@ -114,5 +114,55 @@ def test_in_one_boot_it_never_goes_back_and_after_a_restart_not_behind_a_note(
         assert seen == sorted(seen)
 
 
+def test_it_stands_for_delays_one_after_the_other(computer: Computer) -> None:
+    clock = computer.clock()
+    clock.start(0, 60.0)
+    computer.let_pass(3)
+    clock.delay(2 * 10**9)
+    assert clock.now() == 180 * SECOND, "a delay is known when it is over, and time does not go back"
+    computer.let_pass(1)
+    clock.delay(10**9)
+    computer.let_pass(2)
+    assert clock.now() == computer.clock().now() == 180 * SECOND
+    assert clock.standing.by(computer.nanos) == 3 * 10**9
+    computer.let_pass(1)
+    assert clock.now() == 240 * SECOND
+    assert clock.seconds_until(300 * SECOND) == pytest.approx(1)
+
+
+def test_seconds_pass_while_it_runs(computer: Computer) -> None:
+    clock = computer.clock()
+    clock.start(0, 60.0)
+    before = clock.seconds()
+    computer.let_pass(1)
+    clock.delay(10**9)
+    computer.let_pass(3)
+    assert clock.seconds() - before == pytest.approx(3)
+
+
+def test_it_stands_at_most_five_minutes_in_an_hour_of_market_time(computer: Computer) -> None:
+    clock = computer.clock()
+    clock.start(0, 60.0)
+    for _ in range(100):
+        computer.let_pass(10)
+        clock.delay(10 * 10**9)
+    first = clock.standing.by(computer.nanos)
+    # Of 1,000 seconds it ran for the ten before the first delay, and stood for 300 in each hour that it reached.
+    assert clock.now() == (1000 - first / 1e9) * 60 * SECOND
+    assert first <= 300 * 10**9 * (clock.now() // (3600 * SECOND) + 1)
+    assert first >= 300 * 10**9 * (clock.now() // (3600 * SECOND))
+
+
+def test_a_market_that_starts_again_has_not_stood(computer: Computer) -> None:
+    clock = computer.clock()
+    clock.start(0, 60.0)
+    computer.let_pass(1)
+    clock.delay(10**12)
+    clock.start(50, 1.0)
+    computer.let_pass(1)
+    assert clock.now() == 50 + SECOND
+    assert clock.standing.by(computer.nanos) == 0
+
+
 def test_the_boot_has_one_name() -> None:
     assert boot_id() == boot_id()
