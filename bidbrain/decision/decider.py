@@ -95,6 +95,14 @@ class Decider:
             situation = replace(situation, holdings=staying, leaving=machines_leaving(situation, staying))
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
+        if self.caps_bids:
+            # Strategies compare only bids that may be made.
+            most, offers = self.most_bid, situation.offers
+            if most is not None:
+                offers = tuple(offer for offer in offers if situation.price(offer) <= most)
+            situation = replace(
+                situation, offers=offers, highest_bid=lambda offer: offer.on_demand if most is None else most
+            )
         decided = self._decided(situation)
         if self.caps_bids:
             decided = with_capped_bids(decided, self.most_bid)
@@ -362,7 +370,9 @@ class Decider:
         then."""
         record = situation.record
         if not situation.on_demand:
-            why = reason_to_leave_spot(record, self._price_share(situation), situation.now)
+            listed = self.baseline.offer.on_demand / self.baseline.offer.nu
+            spot = min((situation.price(offer) / offer.nu for offer in situation.offers), default=inf)
+            why = reason_to_leave_spot(record, spot / listed, situation.now)
             return f"{why}: on demand" if why and not situation.holdings else ""
         if not record.resumes:
             return _NO_CHECKPOINT
@@ -398,11 +408,6 @@ class Decider:
             return decided
         back = tuple(Return(holding.allocation) for holding in part if holding.allocation not in returned)
         return replace(decided, actions=(*decided.actions, *back))
-
-    def _price_share(self, situation: Situation) -> float:
-        """The cheapest spot price per unit of work as a share of the on-demand one."""
-        listed = self.baseline.offer.on_demand / self.baseline.offer.nu
-        return min((situation.price(offer) / offer.nu for offer in situation.offers), default=inf) / listed
 
     def _completing(self, situation: Situation) -> Decision | None:
         """Replacements for the lost machines of a gang, from the same market while its price is at most the bid."""

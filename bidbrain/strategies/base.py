@@ -187,7 +187,8 @@ class Situation:
     seen of its markets, in order, and `saved` is where its checkpoint is, if it has one. `refused` has the machines of
     the last order that a market refused as a whole, if it has granted none since, by whether they were spot machines.
     `leaving` counts machines, in the same way, that are warned or being returned: they are not among the holdings, but
-    count against quotas until they are gone.
+    count against quotas until they are gone. `highest_bid` is the most that may be bid for an offer; None without such
+    a limit.
     """
 
     now: int
@@ -207,6 +208,7 @@ class Situation:
     saved: SavedState | None = None
     refused: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
     leaving: Mapping[tuple[Market, bool], int] = field(default_factory=dict)
+    highest_bid: Callable[[Offer], int] | None = None
 
     @property
     def on_spot(self) -> tuple[Holding, ...]:

@@ -13,6 +13,8 @@ gamble for a refund. This price is a setting of the job, and traces the frontier
   credited.
 - Remaining room is filled where the additional work is worth its price; an eviction there pauses the whole job.
 - When every bid is too expensive, the baseline on demand competes like any other choice.
+- Only bids that may be made are compared; the highest of them counts as the step of the grid below it. A machine that
+  is evicted so soon that pauses take all of its useful time does no work, even if it is refunded.
 """
 
 from bisect import bisect_right
@@ -143,11 +145,17 @@ class Lookahead:
         """Renews allocations whose hour ends, and buys when most of the room is free."""
         now = situation.now
         prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
+        bids: Floats = prices[:, None] + DISTANCES.astype(np.float64)
+        if situation.highest_bid is not None:
+            caps = np.array([situation.highest_bid(offer) for offer in self.offers], dtype=float)[:, None]
+            # The highest bid that may be made takes the place of the last step below it.
+            above = np.column_stack([bids[:, 1:], np.full(prices.shape, inf)])
+            bids = np.where(bids > caps, inf, np.where(above > caps, caps, bids))
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
         ending = [holding for holding in staying if holding.hour_end(now) - now <= RENEW_BEFORE + SECOND]
-        dropped = [holding for holding in ending if not self._keeps(holding, staying, situation, prices)]
+        dropped = [holding for holding in ending if not self._keeps(holding, staying, situation, prices, bids)]
         returns = tuple(Return(holding.allocation, holding.hour_end(now)) for holding in dropped)
-        rents, reason = self._buy(situation, prices)
+        rents, reason = self._buy(situation, prices, bids)
         looks = [now + HOUR - RENEW_BEFORE] * bool(rents)
         for holding in staying:
             if holding not in dropped:
@@ -157,7 +165,9 @@ class Lookahead:
             reason = f"renew {len(ending) - len(dropped)} of {len(ending)} allocations; {reason}"
         return Decision((*returns, *rents), min(looks, default=now + LOOK_AGAIN), reason)
 
-    def _keeps(self, holding: Holding, staying: list[Holding], situation: Situation, prices: Floats) -> bool:
+    def _keeps(
+        self, holding: Holding, staying: list[Holding], situation: Situation, prices: Floats, bids: Floats
+    ) -> bool:
         """Whether to pay for another hour. The largest allocation competes with the best purchase in its place; smaller
         ones must be worth their price."""
         offer, bid = holding.rent.offer, holding.rent.bid
@@ -170,28 +180,28 @@ class Lookahead:
         dollars = paid * holding.rent.machines * price / NANOS_PER_DOLLAR
         held = sum(other.nu for other in staying)
         if holding is not max(staying, key=lambda other: other.nu):
-            usd_per_work, _ = self._best(situation.most_nu, situation, prices)
+            usd_per_work, _ = self._best(situation.most_nu, situation, prices, bids)
             worth = FILLING_WORTH * usd_per_work
             stall = (1 - survival) * self.application.eviction_hours - self.application.resize_hours
             return worth * (holding.nu * alive - stall * held) >= dollars
         room = situation.most_nu - held + holding.nu
         renewed = self._price_of_work(dollars, alive, holding.nu * alive, survival * holding.nu)
-        usd_per_work, _ = self._best(room, situation, prices)
+        usd_per_work, _ = self._best(room, situation, prices, bids)
         return renewed <= usd_per_work
 
-    def _buy(self, situation: Situation, prices: Floats) -> tuple[list[Rent], str]:
+    def _buy(self, situation: Situation, prices: Floats, bids: Floats) -> tuple[list[Rent], str]:
         """One allocation that fills the room, and smaller ones that pay next to it."""
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         if room <= situation.most_nu / 2:
             return [], "no room for more machines"
-        usd_per_work, main = self._best(room, situation, prices)
+        usd_per_work, main = self._best(room, situation, prices, bids)
         if main is None:
             return [], "no machine can be rented"
-        rents = [main, *self._filling(room, main, usd_per_work, prices)]
+        rents = [main, *self._filling(room, main, usd_per_work, prices, bids)]
         expected = f"(expected ${usd_per_work:.3g} per unit of work)"
         return rents, f"rent {' and '.join(map(described, rents))} {expected}"
 
-    def _best(self, room: float, situation: Situation, prices: Floats) -> tuple[float, Rent | None]:
+    def _best(self, room: float, situation: Situation, prices: Floats, bids: Floats) -> tuple[float, Rent | None]:
         """The lowest price of work, in dollars per unit, and the purchase with it: the baseline on demand is one."""
         offer = situation.baseline.offer
         count = floor(room / offer.nu)
@@ -202,11 +212,10 @@ class Lookahead:
         if self.offers:
             machines, time_usd, work = self._rooms.get(room) or self._filled(room)
             dollars = machines * prices[:, None] / NANOS_PER_DOLLAR
-            costs = (dollars * self._paid + time_usd) / work
+            costs = np.where(np.isfinite(bids), (dollars * self._paid + time_usd) / work, inf)
             row, column = divmod(int(costs.argmin()), DISTANCES.size)
             if (cost := float(costs[row, column])) < on_demand:
-                bid = int(prices[row]) + int(DISTANCES[column])
-                return cost, Rent(self.offers[row], int(machines[row, 0]), bid)
+                return cost, Rent(self.offers[row], int(machines[row, 0]), int(bids[row, column]))
         return on_demand, Rent(offer, count, None) if count else None
 
     def _filled(self, room: float) -> _FilledRoom:
@@ -214,7 +223,8 @@ class Lookahead:
         machines = np.floor(room / self._nu)[:, None]
         nu = machines * self._nu[:, None]
         work = nu * self._useful
-        some = work > 0
+        pauses = (1 - self._survival) * self.application.eviction_hours + self.application.resize_hours
+        some = work > nu * pauses
         credited = np.where(some, work + self._credit * (nu * self._survival), 1.0)
         time_usd = np.where(some, self._time_usd * self._alive, inf)
         self._rooms[room] = filled = (machines, time_usd, credited)
@@ -234,7 +244,7 @@ class Lookahead:
         """The work that a machine does besides if it survives the hour, for each unit of nu."""
         return SURVIVAL_CREDIT * self.application.startup_hours
 
-    def _filling(self, room: float, main: Rent, usd_per_work: float, prices: Floats) -> list[Rent]:
+    def _filling(self, room: float, main: Rent, usd_per_work: float, prices: Floats, bids: Floats) -> list[Rent]:
         """Allocations for the room next to the main one, most valuable first, as long as they are worth their price."""
         room -= main.machines * main.offer.nu
         main_nu = main.machines * main.offer.nu
@@ -244,11 +254,10 @@ class Lookahead:
             machines = np.floor(room / self._nu)[:, None]
             work = machines * self._nu[:, None] * self._useful - stall
             gain = FILLING_WORTH * usd_per_work * work - machines * prices[:, None] / NANOS_PER_DOLLAR * self._paid
-            gain = np.where(machines > 0, gain, -inf)
+            gain = np.where((machines > 0) & np.isfinite(bids), gain, -inf)
             row, column = divmod(int(np.argmax(gain)), DISTANCES.size)
             if not gain[row, column] > 0:
                 break
-            bid = int(prices[row]) + int(DISTANCES[column])
-            bought.append(Rent(self.offers[row], int(machines[row, 0]), bid))
+            bought.append(Rent(self.offers[row], int(machines[row, 0]), int(bids[row, column])))
             room -= bought[-1].machines * self._nu[row]
         return bought

@@ -90,10 +90,11 @@ class AllocationTerms:
 
 @dataclass(frozen=True, slots=True)
 class BidGrid:
-    """Possible purchases and their terms, with a row for each offer and a column for each bid delta; what does not fit
-    into the room costs infinitely much."""
+    """Possible purchases and their terms, with a row for each offer and a column for each bid; what does not fit into
+    the room, or is evicted so soon that pauses take all of its useful time, costs infinitely much."""
 
     machines: Floats
+    bids: Floats
     cost: Floats
     survival: Floats
     useful: Floats
@@ -113,7 +114,7 @@ class Proteus:
     """The published strategy. Evictions of allocations count as independent, even within one market.
 
     `request_nu` is the size of one request; the last request takes the remaining room. `deltas` are the bids
-    considered, above the price.
+    considered, above the price; where one may not be made, the highest that may takes its place.
     """
 
     offers: tuple[Offer, ...]
@@ -139,15 +140,15 @@ class Proteus:
     def decide(self, situation: Situation) -> Decision:
         """Decides renewals that are due first, then buys while that lowers the cost per work."""
         now = situation.now
-        prices = [situation.price(offer) for offer in self.offers]
+        prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
         # Allocations that are renewed together mostly leave the same room.
-        candidates = cache(partial(self._candidates, np.array(prices, dtype=float)))
+        candidates = cache(partial(self._candidates, *self._bids(situation, prices), prices))
         kept, terms, returns = self._renew(situation, candidates)
         total = _total(terms)
         before = self._cost_per_work(total, changes=False)
         # An allocation that leaves at the end of its hour occupies its room until then.
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
-        bought, room, after = self._buy(total, before, room, candidates, prices)
+        bought, room, after = self._buy(total, before, room, candidates)
         machines = Counter[tuple[Offer, int | None]]()
         for rent in bought:
             machines[rent.offer, rent.bid] += rent.machines
@@ -196,7 +197,6 @@ class Proteus:
         current: float,
         room: float,
         candidates: Callable[[float], BidGrid],
-        prices: list[int],
     ) -> tuple[list[Rent], float, float]:
         """Purchases, the best one each time, until none lowers the cost per work or no room remains.
 
@@ -210,19 +210,38 @@ class Proteus:
                 return bought, room, current
             row, column = at
             offer, machines = self.offers[row], int(grid.machines[row])
-            bought.append(Rent(offer, machines, prices[row] + self.deltas[column]))
+            bought.append(Rent(offer, machines, int(grid.bids[row, column])))
             total = _total([total, grid.at(row, column)])
             current = self._cost_per_work(total, changes=True)
             room -= machines * offer.nu
 
-    def _candidates(self, prices: Floats, room: float) -> BidGrid:
+    def _bids(self, situation: Situation, prices: Floats) -> tuple[Floats, Floats, Floats]:
+        """The bids of each offer (row), none above the highest that may be made, with their chances of survival and
+        useful shares."""
+        bids, highest = prices[:, None] + np.array(self.deltas, dtype=float), situation.highest_bid
+        if highest is None:
+            return bids, self._survival, self._useful_share
+        caps = np.array([highest(offer) for offer in self.offers], dtype=float)
+        pairs = zip(self.offers, (caps - prices).tolist(), strict=True)
+        odds = np.array([self.odds[offer.market].at(int(distance)) for offer, distance in pairs]).reshape(-1, 2)
+        beta, median = odds[:, :1], odds[:, 1:]
+        useful = np.maximum(1 - beta + beta * median - self.application.startup_hours, 0.0)
+        over = bids > caps[:, None]
+        return (
+            np.minimum(bids, caps[:, None]),
+            np.where(over, 1 - beta, self._survival),
+            np.where(over, useful, self._useful_share),
+        )
+
+    def _candidates(self, bids: Floats, survival: Floats, useful: Floats, prices: Floats, room: float) -> BidGrid:
         """The machines that one request asks for, or that fit into the room."""
         whole = np.ceil(self.request_nu / self._nu)
         machines = np.minimum(whole, np.floor(room / self._nu))
         nu = (np.maximum(machines, 0) * self._nu)[:, None]
         dollars = (machines * prices / NANOS_PER_DOLLAR)[:, None]
-        cost = np.where(machines[:, None] > 0, self._survival * dollars, inf)
-        return BidGrid(machines, cost, self._survival, self._useful_share * nu, nu)
+        pauses = (1 - survival) * self.application.eviction_hours + self.application.resize_hours
+        cost = np.where((machines[:, None] > 0) & (useful > pauses), survival * dollars, inf)
+        return BidGrid(machines, bids, cost, survival, useful * nu, nu)
 
     def _best(self, total: AllocationTerms, grid: BidGrid) -> tuple[float, tuple[int, int] | None]:
         """The candidate that gives the footprint the lowest cost per work."""

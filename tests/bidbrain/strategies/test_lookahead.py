@@ -81,6 +81,9 @@ def test_it_buys_the_candidate_with_the_lowest_price_of_work(
     for one, each, price in zip(OFFERS, hours, prices, strict=True):
         for i, distance in enumerate(DISTANCES.tolist()):
             count = floor(ROOM / one.nu)
+            if each.useful[i] <= (1 - each.survival[i]) / 60 + 1 / 120:
+                # Pauses take all of it.
+                continue
             dollars = count * price / NANOS_PER_DOLLAR * each.paid_new[i] + (0.6 + usd_per_hour) * each.alive[i]
             work = count * one.nu * (each.useful[i] + SURVIVAL_CREDIT / 12 * each.survival[i])
             candidates.append((dollars / work, Rent(one, count, price + distance)))
@@ -106,6 +109,19 @@ def test_a_higher_price_of_time_raises_the_bid() -> None:
         for usd in (0, 50)
     ]
     assert bids == [PRICE, PRICE + DISTANCES[-1]]
+
+
+def test_only_bids_that_may_be_made_are_compared() -> None:
+    """At the highest price of time the furthest bid is best; the highest that may be made has the step below it."""
+    strategy = lookahead(hour(0.1), hour(0.1), usd_per_hour=50)
+    asked = situation(prices=(PRICE, 6 * PRICE))
+    assert rents(strategy.decide(asked))[0].bid == PRICE + DISTANCES[-1]
+    (bought, *_) = rents(strategy.decide(replace(asked, highest_bid=lambda each: each.on_demand)))
+    assert bought.bid in {PRICE, *(PRICE + DISTANCES[DISTANCES < 9 * PRICE]).tolist(), OFFERS[0].on_demand}
+    # A market whose bids are all evicted at once is refunded, and does no work.
+    never = NextHour(*(np.zeros(DISTANCES.size) for _ in range(5)))
+    (other, *_) = rents(lookahead(never, hour(1.0)).decide(asked))
+    assert other.offer == OFFERS[1]
 
 
 def test_remaining_room_is_filled_unless_an_eviction_would_pause_too_much() -> None:

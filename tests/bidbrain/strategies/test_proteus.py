@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -84,7 +86,8 @@ def test_the_best_purchase_is_the_best_of_all_that_fit_counted_one_by_one(
     certain = {market: Odds((3 * LOWEST_DELTA,), (1.0,), (0.0,)) for market in ODDS} if room < 100 else ODDS
     proteus = Proteus(OFFERS, certain, APPLICATION)
     total = _total([AllocationTerms(usd, survival, nu / 2, nu) for usd, survival, nu in owned])
-    grid = proteus._candidates(np.array(prices, dtype=float), room)
+    asked = np.array(prices, dtype=float)
+    grid = proteus._candidates(*proteus._bids(situation(), asked), asked, room)
     found, at = proteus._best(total, grid)
     costs = {
         (row, column): proteus._cost_per_work(_total([total, grid.at(row, column)]), changes=True)
@@ -102,6 +105,18 @@ def test_the_room_is_filled_in_requests_of_128_and_the_last_takes_the_rest() -> 
     assert sizes[0] in (128.0, 144.0)
     assert 756 - 8 < sum(sizes) <= 756
     assert all(rent.bid is not None and rent.bid > PRICE for rent in bought)
+
+
+def test_only_bids_that_may_be_made_are_compared() -> None:
+    """Close to the price, a is evicted in two minutes; far above it, never."""
+    odds = {**ODDS, OFFERS[0].market: Odds((LOWEST_DELTA, HIGHEST_DELTA), (0.96, 0.0), (2 / 60, 1.0))}
+    proteus, asked = Proteus(OFFERS[:1], odds, APPLICATION), situation(prices=(PRICE, 4 * PRICE))
+    free = [action for action in proteus.decide(asked).actions if isinstance(action, Rent)]
+    assert {rent.bid for rent in free} == {PRICE + HIGHEST_DELTA}
+    capped = replace(asked, highest_bid=lambda each: each.on_demand)
+    assert proteus.decide(capped).actions == (), "an evicted hour is refunded, but does no work"
+    enough = replace(asked, highest_bid=lambda _: PRICE + HIGHEST_DELTA)
+    assert proteus.decide(enough).actions == tuple(free)
 
 
 def test_nothing_is_bought_that_makes_work_more_expensive() -> None:
