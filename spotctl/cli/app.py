@@ -162,6 +162,14 @@ def _global_options(
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs a command and exits with one of the documented codes."""
+    # A scheduler may close the standard streams. What is opened next, a socket or the log, would take their place.
+    while (empty := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(empty, True)
+    os.close(empty)
+    sys.stdin, sys.stdout, sys.stderr = (
+        stream or os.fdopen(number, "r" if number == 0 else "w")
+        for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr))
+    )
     debug, words = debug_first(sys.argv[1:] if arguments is None else arguments)
     warnings.formatwarning = warning_line  # type: ignore[assignment] # its parameters are not named alike
     code = exit_code_of(lambda: _run(words), debug=debug)

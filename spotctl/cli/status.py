@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
@@ -155,7 +155,7 @@ def ui(
     from spotctl.cli import nightly
     from spotctl.cli.report import gather_report
     from spotctl.cli.runs import remote_runner
-    from spotctl.show.ui.server import HomePages, PageServer
+    from spotctl.show.ui.server import HomePages, PageServer, opened
 
     session: Session = context.obj
 
@@ -174,11 +174,7 @@ def ui(
         else:
             session.say(server.address)
         sys.stdout.flush()  # a program that reads it from a pipe would wait for the end
-        if open_:
-            import webbrowser
-
-            webbrowser.open(server.address)
-        with suppress(KeyboardInterrupt):
+        with opened(server, session.remark) if open_ else nullcontext(), suppress(KeyboardInterrupt):
             server.serve_forever()
 
 

@@ -281,6 +281,8 @@ class _Parts:
             self.folders[name] = status.st_mode & _PERMISSIONS
             for part in sorted(entry.name for entry in path.iterdir()):
                 self.add(f"{name}/{part}", path / part, (*within, real))
+        elif stat.S_ISREG(status.st_mode) and not os.access(path, os.R_OK):
+            raise self._refusal(path, "cannot be read; its owner must allow it")
         elif stat.S_ISREG(status.st_mode):
             digest = self.digest(name, path, status)
             self.files[name] = SetFile(status.st_size, digest, status.st_mode & _PERMISSIONS)

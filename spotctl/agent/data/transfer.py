@@ -62,10 +62,8 @@ def _kept_copy(location: str, cache: Path, who: StoreIdentity, near: str, say: C
     if (place := _place(location, who)) is not None:
         return _copy_objects(location, place, cache)
     source = Path(location)
-    if not source.exists():
-        raise TransferFailed(f"data {location}: there is no such file or folder; correct it in the job file")
     try:
-        listed = describe(source, _stamp)
+        listed = described(source)
         key = hashlib.sha256(location.encode(errors="surrogateescape") + listed.content()).hexdigest()[:24]
         kept = cache / key / source.name
         # Machines on one computer share its cache.
@@ -75,6 +73,13 @@ def _kept_copy(location: str, cache: Path, who: StoreIdentity, near: str, say: C
     except OSError as error:
         raise TransferFailed(f"data {location}: cannot be copied to {cache}: {error.strerror or error}") from error
     return kept
+
+
+def described(source: Path) -> DataSet:
+    """The parts of data on this computer. TransferFailed: there is none, or a part is no file, or cannot be read."""
+    if not source.exists():
+        raise TransferFailed(f"data {source}: there is no such file or folder; correct it in the job file")
+    return describe(source, _stamp)
 
 
 def _stamp(_: str, path: Path, status: os.stat_result) -> str:  # noqa: ARG001 - see `DigestOf`

@@ -17,7 +17,10 @@ from pathlib import Path
 from pricing_data.errors import StoreError
 from pricing_data.fetched_rows import FetchedRows
 from spotctl.agent.data.locations import StoreIdentity
+from spotctl.agent.data.transfer import described
+from spotctl.agent.errors import AgentError
 from spotctl.clouds.provider import CloudProvider
+from spotctl.clouds.remote.job_folder import check_folder
 from spotctl.clouds.wiring import library, price_store, provider_of
 from spotctl.files.job.checks import launch_problems
 from spotctl.files.job.reader import restored, written
@@ -232,6 +235,14 @@ def check_launchable(spec: JobSpec) -> None:
         raise BadRequest(f"{spec.name}: {'.'.join(map(str, problem.loc))}: {problem.message}")
     check_podman(spec)
     secrets_of(spec)
+    if not spec.is_local and not spec.on_ray:
+        check_folder(spec.workdir)
+    for place in spec.data.values():
+        if "://" not in place:
+            try:
+                described(Path(place))
+            except AgentError as error:
+                raise BadRequest(f"{spec.name}: {error}") from error
 
 
 def _conduct(

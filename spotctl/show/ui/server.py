@@ -3,14 +3,18 @@
 It serves one person: on 127.0.0.1 alone, read only, behind a token in the address.
 """
 
+import tempfile
+import webbrowser
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread, Timer
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -30,6 +34,8 @@ from spotctl.show.runs.status import dropped, waiting_json
 from spotctl.show.ui.pages import LINKS, POLICY, overview_page, renewed_page, run_page
 
 _OUTPUT_LINES = 60
+_BROWSER_SECONDS = 20.0
+"""After this long without a request, a browser that was to open the page is taken not to have done so."""
 _RECENT = "30d"
 """Costs of this time are shown unless all are asked for, or those of a job."""
 
@@ -137,7 +143,7 @@ class PageServer(ThreadingHTTPServer):
     """Answers GET of addresses that begin with the token, from this computer."""
 
     def __init__(self, port: int, token: str, answer: AnswerPath) -> None:
-        self.token, self.answer = token, answer
+        self.token, self.answer, self.asked = token, answer, False
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
@@ -152,6 +158,28 @@ class PageServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         return f"http://{self.hosts[0]}/{self.token}/"
+
+
+@contextmanager
+def opened(server: PageServer, say: Callable[[str], object]) -> Iterator[None]:
+    """Opens the page in a browser, once the block serves it. `say` is told if no browser has asked for it.
+
+    Every user of the computer can read the browser's command line: it names a file that only this user can read, and
+    that leads to the address.
+    """
+    with tempfile.TemporaryDirectory(prefix="spotctl-ui-") as folder:
+        page = Path(folder, "spotctl.html")
+        page.write_text(f'<meta http-equiv="refresh" content="0; url={server.address}"><p>{server.address}</p>')
+        # A browser in the terminal ends only when its user leaves it.
+        Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
+        advice = "no browser has asked for the page yet: open the address above"
+        unread = Timer(_BROWSER_SECONDS, lambda: server.asked or say(advice))
+        unread.daemon = True
+        unread.start()
+        try:
+            yield
+        finally:
+            unread.cancel()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -180,6 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.MISDIRECTED_REQUEST, "This is not the address that spotctl ui printed.\n"
         if not compare_digest(token.encode(), self.server.token.encode()):
             return HTTPStatus.FORBIDDEN, "Open the address that spotctl ui printed.\n"
+        self.server.asked = True
         page = self.server.answer(path, address.query)
         return (HTTPStatus.NOT_FOUND, "There is no such page.\n") if page is None else (HTTPStatus.OK, page)
 

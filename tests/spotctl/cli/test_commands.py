@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -333,3 +334,24 @@ def test_unreachable_locations_are_refused_before_anything_is_rented(
     refused = spotctl("launch", file, "--yes")
     approved(refused)
     assert not (home / "log.sqlite").exists()
+
+
+def test_data_that_is_no_file_is_refused_before_anything_is_rented(tmp_path: Path, home: Path) -> None:
+    """A FIFO would wait for a writer for ever, and a device has no end."""
+    (tmp_path / "corpus").mkdir()
+    os.mkfifo(tmp_path / "corpus" / "pipe")
+    for place, what in (("corpus", f"{tmp_path}/corpus/pipe"), ("corpus/pipe", "pipe"), ("/dev/zero", "/dev/zero")):
+        refused = spotctl("launch", job(tmp_path, COUNT, f"data: {{d: {place}}}"), "--yes")
+        assert (refused.code, what in refused.error) == (2, True), refused.error
+        assert "is no file, folder or link" in refused.error
+    assert not (home / "log.sqlite").exists()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_standard_streams_break_no_command(tmp_path: Path, home: Path, closed: str) -> None:
+    """Daemons close them. Without a terminal, a launch asks for --yes."""
+    command = f"{shlex.quote(sys.executable)} -m spotctl --home {shlex.quote(str(home))} launch job.yaml {closed}"
+    job(tmp_path, COUNT)
+    ended = subprocess.run(["sh", "-c", command], check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.endswith("" if closed == "2>&-" else "pass --yes; spotctl plan shows the plan only\n")

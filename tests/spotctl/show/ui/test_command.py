@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -18,6 +21,7 @@ from spotctl.log.store import EventLog
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.runs.made_up_run import rows, run_events
 from tests.spotctl.show.runs.test_reading import run
+from tests.waiting import eventually
 
 __all__ = ["run"]
 
@@ -27,18 +31,48 @@ BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHON
 
 
 @pytest.fixture
-def served(run: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(run: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The process for a home with one run, and its address."""
+    more = getattr(request, "param", [])
+    (run / "browser").write_text(BROWSER)
+    (run / "browser").chmod(0o700)
+    around = BUFFERED | {"BROWSER": f"{run / 'browser'} %s", "ARGUMENTS": str(run / "arguments")}
     # A process that is started in the background, as by a test run, would ignore the signal.
     heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{heeds}; from spotctl.cli.app import main; main()"
-    words = [sys.executable, "-c", code, "--home", str(run), "ui"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=BUFFERED) as process:
+    words = [sys.executable, "-c", code, "--home", str(run), "ui", *more]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=around) as process:
         assert process.stdout is not None
         try:
             yield process, process.stdout.readline().strip()
         finally:
             process.kill()
+
+
+BROWSER = """#!/bin/sh
+echo "$@" > "$ARGUMENTS.part"
+mv "$ARGUMENTS.part" "$ARGUMENTS"
+sleep 60
+"""
+
+
+@pytest.mark.parametrize("served", [["--open"]], indirect=True)
+def test_the_command_line_of_a_browser_holds_a_private_file_instead_of_the_token(
+    served: tuple[subprocess.Popen[str], str], run: Path
+) -> None:
+    """The browser of this test is one in a terminal, which ends only when its user leaves it."""
+    process, address = served
+    eventually((run / "arguments").exists)
+    opened = (run / "arguments").read_text().strip()
+    assert urlsplit(address).path.strip("/") not in opened
+    page = Path(unquote(urlsplit(opened).path))
+    assert stat.S_IMODE(page.parent.stat().st_mode) == 0o700
+    (leads_to,) = re.findall(r'content="0; url=([^"]+)"', page.read_text())
+    assert leads_to == address
+    assert fetch(address)[0] == 200
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=30)
+    assert not page.exists()
 
 
 def fetch(address: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
