@@ -78,7 +78,10 @@ def spotctl(home: Path, *words: str, packages: Path | None = PACKAGE) -> Ended:
 
 
 def job(home: Path, name: str, more: str = "") -> str:
-    path = home / f"{name}.yaml"
+    # Machines never get the folder of a home.
+    path = home / "jobs" / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    (path.parent / "hello.txt").write_text("the folder of the job\n")
     path.write_text(JOB.format(name=name, more=more))
     return str(path)
 
@@ -88,7 +91,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home with the cloud's settings and prices."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "config.toml").write_text(SETTINGS.format(folder=folder / "works"))
-    (folder / "hello.txt").write_text("the folder of the job\n")
     fetched = spotctl(folder, "prices", "fetch", "--cloud", "toy", "--since", "10d", "--json")
     assert fetched.code == 0, fetched.err
     assert {task["cloud"] for task in fetched.json["tasks"]} == {"toy"}
@@ -236,8 +238,17 @@ def test_an_orphan_is_found_and_removed(home: Path) -> None:
     tags = (f"{RUN_TAG}=lost-000000", f"{INSTALLATION_TAG}={installation_id(home)}")
     lost = python("-c", _LOSE_A_MACHINE, str(home / "works"), *tags, home=home)
     assert lost.code == 0, lost.err
-    (orphan,) = spotctl(home, "gc", "--json").json["resources"]
-    assert (orphan["kind"], orphan["id"]) == ("machine", lost.out.strip())
+    # Without its log, as if all rows were lost.
+    (home / "lost").mkdir()
+    for file in home.glob("log.sqlite*"):
+        file.rename(home / "lost" / file.name)
+    ended = spotctl(home, "gc", "--json")
+    (orphan,) = ended.json["resources"]
+    assert (orphan["kind"], orphan["id"]) == ("machine", lost.out.strip()), "found although no log names its cloud"
+    assert (ended.code, ended.json["not_asked"]) == (0, ["aws", "gcp", "azure"])
+    assert spotctl(home, "gc", "--cloud", "aws").code == 5
+    for file in (home / "lost").iterdir():
+        file.replace(home / file.name)
     assert spotctl(home, "gc", "--yes").code == 0
     eventually(lambda: not running(home))
     assert spotctl(home, "gc", "--json").json["resources"] == []

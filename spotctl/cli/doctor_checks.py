@@ -228,10 +228,12 @@ def _runs(settings: Settings) -> Iterator[Finding]:
 
     try:
         words = list[tuple[RunState, str]]()
-        for state in read_log(settings).latest:
+        log = read_log(settings)
+        for state in log.latest:
             _, attended = present_of(state, settings)
             words.append((state, status_word(state, attended=attended)))
-        searched = list(orphans(settings))
+        used = dict.fromkeys(cloud for spec in log.specs(settings.home) for cloud in spec.resources.clouds)
+        searched = list(orphans(settings, ("local", *used)))
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
         return

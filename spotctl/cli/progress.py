@@ -1,7 +1,7 @@
 """Progress bars on stderr; silent when stderr is not a terminal."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from rich.markup import escape
@@ -79,8 +79,8 @@ def waiting(session: Session, what: str) -> AbstractContextManager[object]:
 
 
 def planning(session: Session, jobs: int) -> AbstractContextManager[object]:
-    """The time that planning has taken; shown for several jobs, whose division and forecasts take seconds."""
-    return waiting(session, f"planning {jobs} jobs") if jobs > 1 else nullcontext()
+    """The time that planning has taken."""
+    return waiting(session, f"planning {jobs} jobs" if jobs > 1 else "planning")
 
 
 @contextmanager

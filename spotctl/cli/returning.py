@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from spotctl.cli.boundary import CREDENTIALS, FAILED
 from spotctl.cli.options import OptionalJobArgument
+from spotctl.cli.progress import waiting
 from spotctl.cli.runs.run_end import finish, finish_withdrawn
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -65,12 +67,15 @@ def gc(
     job of this installation has used them for 30 days (--data-days). Data that an active run or another installation
     uses is kept. With --cloud, data is left alone.
 
-    Exit code 1 if searching a cloud or removing something failed; the other clouds are still cleaned up.
+    Every cloud is asked, as the log may have lost what was launched. One that neither the log nor the settings name may
+    fail to answer: it is named. If another one cannot be searched, or something not removed, the exit code is 1, or 5
+    for credentials or a permission; the other clouds are still cleaned up.
 
     Example: spotctl gc --yes
     """
     from spotctl.agent.data.sets import gigabytes
     from spotctl.cli.runs import remote_runner
+    from spotctl.clouds.errors import NotPermitted
     from spotctl.run.orphans import orphans
     from spotctl.run.stored_data.removing import DataUse, UnusedCopy, unused_copies, unused_data
     from spotctl.show.columns import as_json
@@ -78,11 +83,13 @@ def gc(
 
     session: Session = context.obj
     remote_runner.refresh(session)
-    orphans_by_cloud = list(orphans(session.settings, clouds or ()))
+    with waiting(session, "asking the clouds"):
+        orphans_by_cloud = list(orphans(session.settings, clouds or ()))
     orphaned = [resource for part in orphans_by_cloud for resource in part.resources]
-    failures = [
-        f"{part.cloud}: not fully searched: {part.failure}" for part in orphans_by_cloud if part.failure is not None
-    ]
+    unsearched = [part for part in orphans_by_cloud if part.failure is not None]
+    failures = [f"{part.cloud}: not fully searched: {part.failure}" for part in unsearched if part.is_used]
+    not_asked = [part.cloud for part in unsearched if not part.is_used]
+    not_permitted = any(isinstance(part.failure, NotPermitted) for part in unsearched if part.is_used)
     unused, copies = list[DataUse](), list[UnusedCopy]()
     try:
         if not clouds:
@@ -93,6 +100,8 @@ def gc(
     if not json_:
         session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
         session.remark(f"{len(orphaned)} orphaned resources")
+        if not_asked:
+            session.remark(f"not asked, as this computer has no valid credentials for them: {', '.join(not_asked)}")
         for use in unused:
             size = (
                 gigabytes(use.size) if not use.may_lack else f"a copy of {gigabytes(use.size)}, as far as it was made"
@@ -108,12 +117,12 @@ def gc(
     if json_:
         data = [(str(use.location), use.size, use.job, use.used) for use in unused]
         data += [(str(copy.folder), copy.size, "", copy.used) for copy in copies]
-        answer = {"removed": yes, "resources": orphaned, "data": data, "failures": failures}
+        answer = {"removed": yes, "resources": orphaned, "data": data, "failures": failures, "not_asked": not_asked}
         session.answer_json(as_json(run_answers.ORPHANED, answer))
     else:
         session.remark(*remaining)
     if failures:
-        raise typer.Exit(1)
+        raise typer.Exit(CREDENTIALS if not_permitted else FAILED)
 
 
 def _remove(
@@ -125,7 +134,8 @@ def _remove(
     failures = list[str]()
     for part in orphans_by_cloud:
         try:
-            part.provider.remove(part.resources)
+            if part.resources:
+                part.provider.remove(part.resources)
         except SpotctlError as error:
             failures.append(f"{part.cloud}: not all was removed: {error}")
     if copies:

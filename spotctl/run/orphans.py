@@ -56,7 +56,7 @@ class EmergencyReturn:
 def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine], list[str]]:
     """The machines of a job, or of all, that the providers show running; and the clouds that could not be searched."""
     shown, failures = list[ShownMachine](), list[str]()
-    for cloud, provider in providers(settings):
+    for cloud, provider, is_used in providers(settings):
         try:
             machines, failure = _running(provider, settings, job)
             shown += [
@@ -64,7 +64,7 @@ def shown_machines(settings: Settings, job: str = "") -> tuple[list[ShownMachine
             ]
             failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
         except ProviderError as error:
-            failures.append(f"{cloud}: not searched: {error}")
+            failures += [f"{cloud}: not searched: {error}"] if is_used else []
     return shown, failures
 
 
@@ -82,17 +82,18 @@ def return_shown(settings: Settings, job: str = "") -> EmergencyReturn:
                 os.kill(process, signal.SIGTERM)
     _wait(lambda: not any(is_running(locks, name) for name in jobs))
 
-    _wait(lambda: not _return_once(settings, job))
+    clouds = tuple(dict.fromkeys(machine.market.partition("/")[0] for machine in before))
+    _wait(lambda: not _return_once(settings, job, clouds))
     left, failures = shown_machines(settings, job)
     running = {machine.id for machine in left}
     returned = tuple(machine for machine in before if machine.id not in running)
     return EmergencyReturn(returned, tuple(left), tuple(failures))
 
 
-def _return_once(settings: Settings, job: str) -> bool:
-    """Whether machines were running, and their return was asked for."""
+def _return_once(settings: Settings, job: str, clouds: Sequence[str]) -> bool:
+    """Whether machines were running in these clouds, and their return was asked for."""
     asked = False
-    for _, provider in providers(settings):
+    for _, provider, _ in providers(settings, clouds) if clouds else ():
         with suppress(ProviderError):
             ids = [machine.id for machine in _running(provider, settings, job)[0]]
             asked |= bool(ids)
@@ -117,17 +118,19 @@ def _running(provider: CloudProvider, settings: Settings, job: str) -> tuple[lis
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The orphans of one cloud; `failure` says why the cloud could not be searched, or only in part."""
+    """The orphans of one cloud; `failure` says why the cloud could not be searched, or only in part. A cloud `is_used`
+    if the log or the settings name it, or the user does."""
 
     cloud: str
     provider: CloudProvider
+    is_used: bool
     resources: tuple[Resource, ...] = ()
     failure: ProviderError | None = None
 
 
 def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]:
-    """The orphans of these clouds; if none is named, of every cloud on which a job was ever launched."""
-    for cloud, provider in providers(settings, clouds):
+    """The orphans of these clouds; if none is named, of every cloud: the log may have lost what was launched."""
+    for cloud, provider, is_used in providers(settings, clouds):
         tags = {INSTALLATION_TAG: installation_id(settings.home)}
         try:
             existing, failure = as_far_as_listed(partial(provider.resources, tags))
@@ -140,25 +143,30 @@ def orphans(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[Orphans]
                 if (run := resource.tags.get(RUN_TAG, "")) not in active and not is_running(locks, job_of(run))
             )
         except ProviderError as error:
-            yield Orphans(cloud, provider, failure=error)
+            yield Orphans(cloud, provider, is_used, failure=error)
             continue
-        yield Orphans(cloud, provider, orphaned, failure)
+        yield Orphans(cloud, provider, is_used, orphaned, failure)
 
 
-def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider]]:
-    """The named clouds; if none is named, every cloud on which a job was ever launched."""
+def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider, bool]]:
+    """The named clouds, or every cloud, and whether each is used: named here, in the log, or in the settings."""
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
         raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
-    known, launched = read_log(settings), [LOCAL]
-    if not clouds:
-        launched += [cloud for spec in known.specs(settings.home) for cloud in spec.resources.clouds]
-    for cloud in dict.fromkeys(clouds or launched):
+    known = read_log(settings)
+    used = clouds or [
+        *(cloud for spec in known.specs(settings.home) for cloud in spec.resources.clouds),
+        *settings.tables,
+        *(key.partition("_")[0] for key in settings.keys),
+    ]
+    for cloud in dict.fromkeys(clouds or (LOCAL, *used, *cloud_names())):
+        if not is_cloud(cloud):
+            continue
         if cloud != LOCAL:
             # In all regions. If the cloud's settings name regions: in those, and in the regions that jobs named.
             own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
             jobs = known.specs(settings.home) if own else []
             named = dict.fromkeys(region for spec in jobs for region in spec.resources.regions)
-            yield cloud, cloud_provider(settings, (cloud,), (*own, *named))
+            yield cloud, cloud_provider(settings, (cloud,), (*own, *named)), cloud in used
         else:
             # The local market, if it was ever started. Nothing is rented here, so no prices are needed.
             from spotctl.clouds.local.provider import LocalProvider
@@ -166,7 +174,7 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
 
             local = LocalProvider(settings.home / LOCAL, lambda: Replayed.of(()))
             if local.has_begun:
-                yield cloud, local
+                yield cloud, local, True
 
 
 def job_of(run: str) -> str:

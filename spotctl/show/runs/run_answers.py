@@ -144,6 +144,7 @@ ORPHANED: tuple[Column[Mapping[str, Any]], ...] = (
         ),
     ),
     Column("failures", "clouds that could not be searched, and what could not be removed"),
+    Column("not_asked", "clouds that neither the log nor the settings name, and that could not be searched"),
 )
 """The JSON of `spotctl gc`."""
 
