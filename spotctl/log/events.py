@@ -70,10 +70,15 @@ class RunResumed:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision of the strategy that asks for something: the instructions in words, and the reason."""
+    """A decision of the strategy that asks for something: the instructions in words, and the reason.
+
+    `departures` say which of the purchases the plan did not begin with, and why it did not, with the figures of then
+    and now.
+    """
 
     wants: tuple[str, ...]
     reason: str
+    departures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

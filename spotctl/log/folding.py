@@ -315,7 +315,9 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RunBegan: _began,
     ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas),
     ev.Planned: lambda state, event, _: _changed(state, planned=event),
-    ev.Decided: lambda state, event, _: _changed(state, reason=event.reason),
+    ev.Decided: lambda state, event, _: _changed(
+        state, reason=event.reason, left_plan=tuple(dict.fromkeys((*state.left_plan, *event.departures)))
+    ),
     ev.RentIntended: _ordered,
     ev.Rented: _rented,
     ev.RentRefused: _refused,

@@ -216,10 +216,10 @@ class RunState:
     were no machines. `refusal` is why the last order that brought nothing did not, and `unknown` are the codes, in no
     table, of orders since the last that brought machines.
     `paces` are moments and the clocks that were done by then, at most `MAX_PACES` of them, evenly thinned;
-    `resumed_clock` is the one from which the run went on, None if the log does not say it. `prices` are those that the
-    log has, by market. `login` is the one that decisions wait for. `stood_seconds`: see `ClockStood`. `lost` says which
-    of its rows a
-    repair of the log has dropped.
+    `resumed_clock` is the one from which the run went on, None if the log does not say it. `left_plan` are the
+    purchases that departed from the plan. `prices` are those that the log has, by market. `login` is the one that
+    decisions wait for. `stood_seconds`: see `ClockStood`. `lost` says which of its rows a repair of the log has
+    dropped.
     """
 
     run: str = ""
@@ -250,6 +250,7 @@ class RunState:
     sent: tuple[ev.Sent, ...] = ()
     planned: ev.Planned | None = None
     reason: str = ""
+    left_plan: tuple[str, ...] = ()
     over_budget: Mapping[str, ev.BudgetExceeded] = field(default_factory=dict)
     login: ev.LoginAwaited | None = None
     stood_seconds: float = 0.0

@@ -104,6 +104,8 @@ class RunTimeline:
     received: int | None = None
     sent: int | None = None
     """Bytes that its machines received and sent, as far as machines reported them; None if none has."""
+    left_plan: tuple[str, ...] = ()
+    """The purchases that departed from its plan."""
     rows_lost: int = 0
     """How many of its rows a repair of the log has dropped."""
     is_least: bool = False

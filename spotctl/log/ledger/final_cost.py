@@ -58,6 +58,7 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_lea
         samples=None if ended is None else ended.facts.get("samples"),
         received=sum(traffic.received for traffic in counted) if counted else None,
         sent=sum(traffic.sent for traffic in counted) if counted else None,
+        left_plan=state.left_plan,
         rows_lost=state.rows_lost,
         is_least=is_least,
     )

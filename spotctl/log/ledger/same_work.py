@@ -123,6 +123,10 @@ _UNMEASURED_SPREAD = 0.5
 
 _QUANTILES = (0.5, 0.25, 0.75)
 
+_MAX_ALONE = 0.1
+"""Clocks count as done by reliable machines alone if these were alone for more than this part of the others' time: the
+speed of the others does not follow from such clocks."""
+
 
 _Needed = tuple[float, float, float, float]
 """Time of machines at work, weighted with their speed (microseconds times nu): the part of all of this time that the
@@ -198,7 +202,8 @@ def _of_clocks(state: RunState, working: Sequence[_Working], now: int, offer: On
     begins, ends, speeds = np.array(working, dtype=float).reshape(-1, 3).T
     worked = (np.clip(moments[:, None], begins, ends) - begins) @ speeds
     shared = _time_in(moments, working)
-    is_alone = np.diff(_time_in(moments, [*working, *_working(state, now, reliable=True)]) - shared) > np.diff(shared)
+    every = [*working, *_working(state, now, reliable=True)]
+    is_alone = np.diff(_time_in(moments, every) - shared) > np.diff(shared) * _MAX_ALONE
     times, alone = np.diff(worked).tolist(), is_alone.tolist()
 
     # A resumed training does not begin with clock 0. If the log does not say with which, the first entry says only how

@@ -112,6 +112,8 @@ class EndOfRun:
                 unfinished: dict[str, Any] = {name: value for name, value in known.items() if value is not None}
                 unfinished["checkpoint"] = recorded.get("checkpoint")
                 recorded, message = {**recorded, **unfinished}, f"{message}{unfinished_text(unfinished)}"
+            if self._state.left_plan:
+                recorded["left_plan"] = list(self._state.left_plan)
             if costs is not None:
                 amounts, proofs = costs
                 recorded |= amounts

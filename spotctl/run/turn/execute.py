@@ -155,16 +155,14 @@ class Executor:
                 if now > intent.lease_until - self._lease + LISTING_DELAY:
                     message = "the provider did not answer the order in time"
                     self._journal.write(ev.RentRefused(intent.intent, ABANDONED, message))
-            elif isinstance(intent, ev.RenewIntended) and self._is_superseded(intent):
-                # Sent now, it would shorten leases.
+            elif isinstance(intent, ev.RenewIntended) and all(
+                not held.alive or held.lease_until >= intent.lease_until
+                for held in map(self._journal.state.machines.__getitem__, intent.machines)
+            ):
+                # Later renewals extended the same leases at least as far: sent now, it would shorten them.
                 self._journal.write(ev.Renewed(intent.intent))
             else:
                 self._finish(intent, repeated=True)
-
-    def _is_superseded(self, renewal: ev.RenewIntended) -> bool:
-        """Whether later renewals extended the same leases at least as far."""
-        held = (self._journal.state.machines[name] for name in renewal.machines)
-        return all(not machine.alive or machine.lease_until >= renewal.lease_until for machine in held)
 
     def list_machines(self) -> tuple[Machine, ...] | None:
         """The run's machines, with what their agents say; None while the provider does not answer.

@@ -6,12 +6,20 @@ from math import inf, isfinite
 
 import numpy as np
 
-from bidbrain.strategies.base import RECORD_WINDOW, Decision, Situation, SpotRecord, Strategy
+from bidbrain.strategies.base import (
+    RECORD_WINDOW,
+    Decision,
+    Rent,
+    Situation,
+    SpotRecord,
+    Strategy,
+    terms_of as price_terms,
+)
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.known_spells import UNSEEN, spell_of_prices, spot_spell
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, SECOND
+from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, SECOND, format_usd
 from spotctl.files.job.programs import Training
 from spotctl.files.job.spec import JobSpec
 from spotctl.log import budget
@@ -19,8 +27,9 @@ from spotctl.log.budget import Tariff
 from spotctl.log.events import OnDemandOffer, Planned
 from spotctl.log.observed import availability_of
 from spotctl.log.state import EVICTED, RunState
+from spotctl.planning.cost import beta_of, first_hour, usd_per_work
 from spotctl.planning.forecast import forecast_of
-from spotctl.planning.values import SPECIFIED, JobPlan
+from spotctl.planning.values import SPECIFIED, Choice, JobPlan
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn.budget_check import PlayedRest
 from spotctl.run.turn.ending import RunLimits
@@ -70,6 +79,27 @@ class LiveStrategy:
         decision = decider.decide(current)
         return replace(decision, reason=self._plan.demand.worded(decision.reason))
 
+    def departure(self, rent: Rent, now: int) -> str:
+        """How a purchase departs from what the plan begins with, with the plan's reason and the figures of now; empty
+        if it does not."""
+        plan, offer = self._plan, rent.offer
+        begins = [choice.rent for choice in plan.cost.choice]
+        if any(planned.offer.market == offer.market and planned.spot is rent.spot for planned in begins):
+            return ""
+        instead = " and ".join(f"{planned.offer.market}, {price_terms(planned)}" for planned in begins)
+        text = f"{offer.market}, {price_terms(rent)}, where the plan begins with {instead}"
+        if not rent.spot:
+            return f"{text}: ${format_usd(offer.on_demand)}/h, never evicted"
+        history, until = plan.fleet.market_history, history_until(plan, self._tariff, offer.market, now)
+        price = until.price_at(now)
+        known = replace(history, histories={**history.histories, offer.market: until})
+        choice = Choice(rent, price, beta_of(known, rent, price))
+        cost = usd_per_work(first_hour([choice], plan.fleet, plan.decision.interval).shares[0])
+        why = next((rejected.why for rejected in plan.rejected if rejected.market == offer.market), "")
+        then = f"; the plan did not choose it: {why}" if why else ""
+        work = f"${cost:.4g} per {plan.demand.unit}" if isfinite(cost) else "too often to make progress"
+        return f"{text}: now ${format_usd(price)}/h, {choice.beta.probability:.1%} evicted per hour, {work}{then}"
+
     def _spell(self, state: RunState, now: int, *, offered: bool) -> SpotSpell | None:
         """The present spell of spot capacity: as this run and earlier ones met it, or where only the price evicts, as
         prices have it."""
@@ -117,7 +147,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
         decider = replace(planned.decider, held_price=environment.held_price)
         live_plan = replace(planned, decider=decider)
         live = LiveStrategy(live_plan, lambda: journal.state, usd_left, tariff)
-        return live, terms_of(planned, provider.offers())
+        return live, replace(terms_of(planned, provider.offers()), departure=live.departure)
 
     def share_left() -> float | None:
         planned = plan()

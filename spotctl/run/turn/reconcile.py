@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import inf
 
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from pricing_data.market import Market
@@ -16,13 +17,15 @@ from spotctl.log.state import EVICTED, Allocation, Held, RunState
 
 @dataclass(frozen=True, slots=True)
 class StrategyTerms:
-    """The strategy's terms besides the machines held: what it may rent, and how much work there is."""
+    """The strategy's terms besides the machines held: what it may rent, and how much work there is. `departure` says
+    how a purchase at a moment departs from the plan; empty if it does not."""
 
     offers: tuple[Offer, ...]
     baseline: Rent
     most_nu: float
     work: float
     reliable: Rent | None = None
+    departure: Callable[[Rent, int], str] = lambda _, __: ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +184,18 @@ def _return_time(allocation: Allocation, at: int, now: int, times: LeaseTimes) -
     return max(at - times.notice, now + times.notice // 2)
 
 
-def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes) -> bool:
-    """Whether the machines held finish the rest of the work (a share of all) before new ones could help."""
+def nearly_done(state: RunState, left: float, now: int, times: LeaseTimes, least: int = 1) -> bool:
+    """Whether the machines held, `least` or more, finish the rest of the work (a share of all) before new ones could
+    help. If nothing should be left, it is not known how long the rest takes: it may be done in any moment."""
     if left >= 1.0:
         return False
     rest = (now - state.started) * left / (1.0 - left)
-    staying = (held for held in _staying(state) if held.warned_until is None or held.warned_until >= now + rest)
-    return rest < times.startup and any(not state.allocations[held.allocation].reliable for held in staying)
+    staying = 0
+    for held in _staying(state):
+        goes = min((at for at in (held.warned_until, state.leaves_at(held)) if at is not None), default=inf)
+        lasts = goes >= now + rest if left > 0 else goes == inf
+        staying += lasts and not state.allocations[held.allocation].reliable
+    return rest < times.startup and staying >= max(least, 1)
 
 
 def missing_reliable(state: RunState, terms: StrategyTerms, now: int) -> list[Instruction]:

@@ -100,6 +100,7 @@ class Runner:
         self._listed_while_stopping = False
         self._patience = Patience(rules.limits)
         self._stalled_since: int | None = None
+        self._overdue_since: int | None = None
         self._rest_seconds = environment.list_every
 
     @property
@@ -297,6 +298,10 @@ class Runner:
     def _decide(self, reach: Reach, now: int) -> list[Instruction]:
         _, terms = self._strategy
         reliable = reconcile.missing_reliable(self.state, terms, now)
+        held = sum(self.state.allocations[machine.allocation].reliable for machine in self.state.alive)
+        why = f"reliable machines keep the state of the training, and {held} are held"
+        if reliable and self.state.reason != why:
+            self._journal.write(ev.Decided(tuple(map(described, reliable)), why))
         # What a decision depends on, besides the prices.
         facts = (
             [(number, len(self.state.of(number))) for number in self.state.allocations],
@@ -307,7 +312,13 @@ class Runner:
         )
         if facts == self._decided_on and now < self._decide_at:
             return reliable
-        if reconcile.nearly_done(self.state, self._left, now, self._times):
+        left = self._planned_share_left() if self._left >= 1.0 else self._left
+        least = self._rules.limits.least
+        if left == 0:
+            self._overdue_since = now if self._overdue_since is None else self._overdue_since
+        # A job that takes much longer than planned is decided on like any other.
+        overdue = self._overdue_since is not None and now - self._overdue_since >= self._times.startup
+        if left is not None and not overdue and reconcile.nearly_done(self.state, left, now, self._times, least):
             return reliable
         # A strategy is for the run's parts of the quotas.
         parts = self._rules.quotas(self.state)
@@ -336,7 +347,9 @@ class Runner:
         self._short_of_money = decision.unaffordable
         actions = reconcile.actions_of(self.state, decision, now, self._times)
         if actions:
-            self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason))
+            bought = (action.rent for action in actions if isinstance(action, Buy))
+            departures = tuple(text for rent in bought if (text := terms.departure(rent, now)))
+            self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason, departures))
         return [*reliable, *actions]
 
     @property

@@ -104,6 +104,15 @@ def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
             trends_of,
             each=(UnitTrend, Column("change_pct", "change from before to the latest runs in percent")),
         ),
+        Column(
+            "left_plan",
+            "runs that departed from their plans",
+            lambda report: [run for run in report.runs if run.left_plan],
+            each=(
+                Column("run", "id of the run"),
+                Column("left_plan", "the purchases that the plan did not begin with, and why it did not"),
+            ),
+        ),
         Column("month", "the current month", of=MONTH),
         Column(
             "months_of_tags",

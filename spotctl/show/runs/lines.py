@@ -22,6 +22,9 @@ from spotctl.show.printable import wrapped
 from spotctl.show.runs.run_view import CommandProgress, RunView
 from spotctl.show.runs.status import shown_loss
 
+_MAX_LEFT = 3
+"""How many departures from the plan a summary names."""
+
 _INDENT = 10
 """Columns in front of an event: those of its time."""
 
@@ -127,6 +130,7 @@ def happened(before: RunState, after: RunState) -> list[str]:
         lines.append(f"refused: {after.refusal}")
     if after.stopping is not None and before.stopping is None and after.alive:
         lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
+    lines += [f"left the plan: {text}" for text in after.left_plan[len(before.left_plan) :]]
     for allocation in after.allocations.values():
         lines += _changes(before, after, allocation)
     if after.ended is not None and before.ended is None:
@@ -191,6 +195,9 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     if cluster is None:
         utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
         lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
+    lines += [f"  left plan  {text}" for text in answer.get("left_plan", ())[:_MAX_LEFT]]
+    if (more := len(answer.get("left_plan", ())) - _MAX_LEFT) > 0:
+        lines.append(f"  left plan  {counted(more, 'more time')} (launch --json lists all)")
     evictions = str(answer["evictions"] or "none")
     if answer["evictions"] and answer["outcome"] == DONE:
         evictions = f"survived {counted(answer['evictions'], 'eviction')}"

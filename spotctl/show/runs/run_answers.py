@@ -73,6 +73,11 @@ RUN_END: tuple[Column[Any], ...] = (
     Column("outputs", "where the outputs of a command are kept, by name", named="place of this output"),
     Column("work_left", "share of the work that is left, if the budget ended the run"),
     Column("to_finish_usd", "estimated cost of that rest"),
+    Column(
+        "left_plan",
+        "purchases that the plan did not begin with, with its reason and the figures of then; missing without any",
+        optional=True,
+    ),
     Column("cluster", "Ray cluster on which the training ran", of=CLUSTER.of),
 )
 """The JSON of `spotctl launch`, which `spotctl.log.ledger.final_figures` finds."""

@@ -110,6 +110,8 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
             # `NoCapacity` as `no capacity`.
             words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in why).strip()
             text = f"refused: {machines_text(order.machines, order.market)}: {words}"
+        case ev.Decided(departures=departures) if departures:
+            text = f"left the plan: {'; '.join(departures)}"
         case ev.BudgetExceeded(action=what):
             text = f"held back by the budget: {what}"
         case ev.StopRequested(outcome=outcome):

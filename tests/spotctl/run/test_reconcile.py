@@ -40,6 +40,17 @@ def test_a_run_is_nearly_done_only_with_machines_that_stay() -> None:
     assert not reconcile.nearly_done(held(returning), 1 / 61, NOW, LEASE_TIMES)
     assert not reconcile.nearly_done(held(bid=None), 1 / 61, NOW, LEASE_TIMES), "reliable machines alone are slow"
     assert not reconcile.nearly_done(fold(()), 1 / 61, NOW, LEASE_TIMES)
+    assert not reconcile.nearly_done(held(), 1 / 61, NOW, LEASE_TIMES, 2), "a gang needs two"
+    leaving = (60, ev.ReturnScheduled(1, soon))
+    assert not reconcile.nearly_done(held(leaving), 1 / 61, NOW, LEASE_TIMES)
+
+
+def test_a_job_that_should_be_done_rents_nothing_more_unless_a_machine_goes() -> None:
+    later = START + 3 * HOUR
+    assert reconcile.nearly_done(held(), 0.0, NOW, LEASE_TIMES)
+    assert not reconcile.nearly_done(
+        held((60, ev.MachineWarned("m1-0", later, "eviction", "fake"))), 0.0, NOW, LEASE_TIMES
+    )
 
 
 def test_a_renewal_without_an_answer_is_not_asked_for_again() -> None:

@@ -26,7 +26,7 @@ from spotctl.log.events import Event
 from spotctl.log.folding import fold
 from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.log.ledger.project import Ledger, priced
-from spotctl.log.ledger.rows import ChargeKind, Use, micro_dollars
+from spotctl.log.ledger.rows import ChargeKind, SameWork, Use, micro_dollars
 from spotctl.log.ledger_reader import read
 from spotctl.log.state import LogRow
 from spotctl.show.costs import cost
@@ -312,7 +312,9 @@ def test_groups_are_what_is_counted_by_the_second(by: By) -> None:
                 else:
                     into[pricing if by is By.PRICING else KINDS.get(kind, f"{pricing} machines")] += amount
     rows = [row for run in runs for row in project(run.rows, no_prices()).rows]
-    found = cost.groups(parts(rows, in_order(timeline_of(run.rows) for run in runs)), (by,))
+    # What the work costs on demand is not counted here: of some runs it is unknown.
+    timelines = (replace(timeline_of(run.rows), same_work=SameWork()) for run in runs)
+    found = cost.groups(parts(rows, in_order(timelines)), (by,))
     assert {group.key[by]: group.figures.total for group in found if group.figures.total} == {
         name: amount for name, amount in paid.items() if amount
     }

@@ -97,6 +97,36 @@ def test_work_of_reliable_machines_counts_as_on_the_machines_that_were_measured(
         assert recounted(tmp_path / str(dollars) / "log.sqlite")["r-1"].on_demand == round(dollars * 1e9)
 
 
+def test_evictions_between_which_reliable_machines_work_leave_the_cost_on_demand_as_planned(tmp_path: Path) -> None:
+    """A machine does 60 clocks an hour; six are evicted, each after ten clocks, and as many are done without them."""
+    made, at = MadeRun("r-1", "r", NIGHT, provider="local"), NIGHT
+    made.begin()
+    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 0.8, assumed=False, instead=replace(OFFER, nu=60.0)))
+    made.price(LOCAL, [NIGHT, NIGHT + 3 * DAY], [PRICE // 4] * 2)
+    made.add(NIGHT, ev.RentIntended(1, LOCAL, 1, None, PRICE, 60.0, True, NIGHT + DAY))
+    made.add(NIGHT, ev.Rented(1, (ev.Granted("keeps", NIGHT),)))
+    made.add(NIGHT, ev.MachineRan("keeps"))
+    made.add(NIGHT, ev.Progressed(0, None, 1, ready=(ev.Moment("keeps", NIGHT),), resumed_clock=0))
+    for clock in range(1, 101):
+        if clock % 20 == 1 or clock == 91:
+            name = f"m{clock}"
+            made.add(at, ev.RentIntended(clock + 1, LOCAL, 1, PRICE, PRICE, 60.0, False, NIGHT + DAY))
+            made.add(at, ev.Rented(clock + 1, (ev.Granted(name, at),)))
+            made.add(at, ev.MachineRan(name))
+            made.add(at, ev.Progressed(clock - 1, 1.0, 1, ready=(ev.Moment(name, at),)))
+        at += MINUTE
+        made.add(at, ev.Progressed(clock, 1.0, 1))
+        if clock % 20 == 10:
+            made.end_machines([name], at, "evicted")
+    made.add(at, ev.StopRequested("done", ""))
+    made.end_machines(["keeps", "m91"], at, "returned")
+    made.finish(at, "done", 100)
+    # 100 minutes and 5 to start, as in the plan; the spot machines worked for 60 minutes.
+    assert _saving(made)["on_demand_usd"] == pytest.approx(0.8)
+    write_log([made], tmp_path)
+    assert recounted(tmp_path / "log.sqlite")["r-1"].on_demand == 2 * PRICE
+
+
 def _saving(*runs: MadeRun) -> dict[str, object]:
     answer = as_json(report_of(list(runs)))
     return {**answer, **{step["name"]: step["usd"] for step in answer["saving"]["steps"]}}

@@ -122,7 +122,7 @@ def test_json_keys_and_values() -> None:
         *("total_usd", "on_demand_usd", "saved_pct", "free_usd", "lost_work_usd", "waiting_usd", "evictions", "work"),
         *("usd_per_work", "runs", "running", "loss_usd", "samples", "usd_per_million_samples", "successes"),
         *("usd_per_success", "budget_usd", "sent_bytes", "received_bytes", "traffic_runs", "total_low_usd"),
-        *("total_high_usd", "rows_lost", "saving", "trend", "month"),
+        *("total_high_usd", "rows_lost", "saving", "trend", "left_plan", "month"),
         *("months_of_tags", "replayed", "time_zone", "groups"),
     ]
     assert answer["total_usd"] == 3.0

@@ -1,0 +1,78 @@
+"""What of a run's purchases its plan did not begin with: named with the plan's reason and the figures of then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from bidbrain.billing import rule_of_cloud
+from bidbrain.strategies.base import Rent
+from pricing_data.units import HOUR
+from spotctl.files.job.reader import from_fields
+from spotctl.home.config import load
+from spotctl.log import events as ev
+from spotctl.log.budget import Tariff
+from spotctl.log.folding import fold
+from spotctl.log.state import LogRow, RunState
+from spotctl.planning.values import JobPlan
+from spotctl.run.start.launch_plans import stored_plans
+from spotctl.run.turn.live_strategy import LiveStrategy
+from spotctl.show.runs.lines import happened, summary
+from tests.spotctl.run.test_rest_of_run import JOB
+from tests.spotctl.show.runs.made_up_run import text
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> JobPlan:
+    return stored_plans([from_fields(JOB)], load({}, tmp_path)).plans[0]
+
+
+def live(plan: JobPlan) -> LiveStrategy:
+    histories = plan.fleet.market_history.histories
+    tariff = Tariff(lambda market: rule_of_cloud(market.cloud), lambda market, _: histories[market])
+    return LiveStrategy(plan, RunState, lambda: (inf, 0.0), tariff)
+
+
+def test_a_purchase_that_the_plan_begins_with_is_no_departure(plan: JobPlan) -> None:
+    chosen = plan.cost.choice[0].rent
+    assert live(plan).departure(chosen, plan.at) == ""
+    assert live(plan).departure(replace(chosen, machines=1, bid=(chosen.bid or 0) + 1), plan.at) == ""
+
+
+def test_another_market_is_named_with_the_reason_of_the_plan_and_the_figures_of_now(plan: JobPlan) -> None:
+    chosen = plan.cost.choice[0].rent
+    rejected = next(one for one in plan.rejected if one.instead is not None)
+    assert rejected.instead is not None
+    other = replace(rejected.instead.rent, bid=rejected.instead.rent.offer.on_demand)
+    found = live(plan).departure(other, plan.at)
+    assert found.startswith(f"{rejected.market}, bid $")
+    assert f"where the plan begins with {chosen.offer.market}" in found
+    assert "% evicted per hour" in found
+    assert found.endswith(f"the plan did not choose it: {rejected.why}")
+
+
+def test_on_demand_machines_are_a_departure_from_spot(plan: JobPlan) -> None:
+    chosen = plan.cost.choice[0].rent
+    found = live(plan).departure(Rent(chosen.offer, 4, None), plan.at + HOUR)
+    assert found.startswith(f"{chosen.offer.market}, on demand, where the plan begins with {chosen.offer.market}, bid")
+
+
+def test_events_and_summary_say_where_a_run_left_its_plan() -> None:
+    departures = tuple(f"market {number}, on demand" for number in range(5))
+    rows = [
+        LogRow(1, "job-1", 0, ev.RunBegan("job", "local", {}, "/nowhere", 0)),
+        LogRow(2, "job-1", 0, ev.Decided(("rent 1",), "why", departures[:4])),
+        LogRow(3, "job-1", 0, ev.Decided(("rent 1",), "why", departures[3:])),
+    ]
+    before, after = fold(rows[:2]), fold(rows)
+    assert after.left_plan == departures
+    assert happened(before, after) == [f"left the plan: {departures[4]}"]
+    ended = ev.RunEnded("done", "", 0, {"left_plan": list(after.left_plan)})
+    lines = [line for line in text(summary(after, ended), 120) if "left plan" in line]
+    assert lines == [
+        *(f"  left plan  {one}" for one in departures[:3]),
+        "  left plan  2 more times (launch --json lists all)",
+    ]
