@@ -147,6 +147,7 @@ pictures: ## Draw the plots that the documentation shows
 	  --chaos "at clock 15 evict half warn 5s; at clock 25 join 2"
 	spotctl lab prices plot 'local/sim-east/*/c4.2xlarge' --last 12h --out docs/pictures/prices.png
 	spotctl lab beta show local/sim-east/sim-east-a/c4.2xlarge --plot docs/pictures/beta.png
+	$(PYTHON) -m bench.present_odds --moments 16 --markets 30 --only shipped 2016 --plot docs/pictures/odds.png
 
 docs: ## Build the site of the documentation in docs/_build (pip install '.[docs]'); needs no network
 	sphinx-build -W --keep-going -q -b html docs docs/_build

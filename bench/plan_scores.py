@@ -7,6 +7,7 @@ plan's decision object is then run on what really followed.
 The prior of spells is fitted to some of the records, and its width was chosen on others (`SEEN`); those that had no
 part in it, among them all of Google Cloud, are summed up by themselves. `constant` is the score there of one interval
 for every plan: P10 and P90 of what jobs paid in the records that were seen.
+`--out` records each plan, as a line of JSON, so that two commits can be compared plan by plan.
 
 Prices are those of `../shared/data/regions/v100_prices.csv.gz` in its zones, elsewhere a constant 30% of on demand.
 """
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -89,6 +90,7 @@ class PlanOutcome:
     """A plan's figures, and what its job paid and took; costs as shares of the on-demand cost."""
 
     zone: str
+    at: str
     percentiles: tuple[float, ...]
     low: float
     expected: float
@@ -239,6 +241,7 @@ def _plan_and_run(zone: ZoneRecord, home: Path, file: Path, at: int, hours: floa
     whole = answer["on_demand_usd"]
     return PlanOutcome(
         zone.name,
+        asked[1],
         tuple(value / whole for value in stated["cost_percentiles_usd"]),
         stated["cost_p10_usd"] / whole,
         stated["cost_usd"] / whole,
@@ -306,6 +309,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of recorded markets")
     parser.add_argument("--homes", nargs="*", default=list(KINDS), choices=KINDS, help="what the user has")
     parser.add_argument("--only", default="", help="only zones whose name contains this")
+    parser.add_argument("--out", type=Path, help="file that gets a line of JSON for each plan")
     args = parser.parse_args()
     if not args.data.is_dir():
         sys.exit(f"skipped: {args.data} is missing; it has the recorded availability")
@@ -316,6 +320,9 @@ def main() -> None:
         for zone in zones:
             outcomes = check_zone(zone, kind, args.hours, args.runs)
             pooled += outcomes
+            if args.out is not None:
+                with args.out.open("a") as file:
+                    file.writelines(json.dumps({"home": kind, **asdict(outcome)}) + "\n" for outcome in outcomes)
             print(summary(zone.name, outcomes), flush=True)
         print(*groups(pooled), sep="\n", flush=True)
 

@@ -1,10 +1,14 @@
-"""Which probability of a price crossing is right about a moment: plain shares, or estimates of the moment.
+"""How often are bids crossed that plans and `spotctl lab beta show` give a probability?
 
-    python -m bench.present_odds --samples 150
+    python -m bench.present_odds --moments 20
 
-For random moments, markets and bids of recorded prices: the probability that decisions use (the share of past starts at
-the bid's distance from the price), and those of `spotctl lab beta show` for the same bid, given as a distance and as an
-amount. Each line has the log loss, the Brier score, and the mean prediction beside the share of bids that were crossed.
+At random moments of the last half of recorded prices, each market gets bids at several distances from its price. The
+probabilities are that of the hour that begins then, the share of past starts at the same distance (`plain share`), and
+both for the same hour a day later, which is what a plan needs for all hours but its first. Each line has the log loss,
+the Brier score, and the mean prediction. Then the first is compared, in bins, with the share of bids that were crossed;
+`low` and `high` are the 95% interval of the difference over resampled days.
+
+`--plot FILE` draws these bins.
 """
 
 from __future__ import annotations
@@ -12,81 +16,123 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from bench.forecast_worlds import imported
+from bidbrain.arrays import Bools, Floats
 from bidbrain.eviction.conditional import PricePath
-from bidbrain.eviction.crossing import BidAbove, CrossingHistory, FixedBid
-from bidbrain.eviction.estimate import MEMORY, price_outlook
+from bidbrain.eviction.crossing import CrossingHistory
+from bidbrain.eviction.estimate import MEMORY, PriceOutlook
+from bidbrain.lab.backtest.results import drawn_blocks
 from pricing_data.library import Library, Selection
-from pricing_data.series import PriceSeries
+from pricing_data.series import Ints
 from pricing_data.store.store import PriceStore
+from pricing_data.store.table import PriceTable
 from pricing_data.units import DAY, HOUR
-from spotctl.lab.beta.estimates import BetaQuery
+from spotctl.show.plots import BLUE, INK, panels, save_plot
 
 DELTAS = (100_000, 1_000_000, 10_000_000)
 """$0.0001, $0.001 and $0.01 above the price."""
-SIBLINGS = 12
-NAMES = ("plain share", "beta show, distance", "beta show, amount")
+EDGES = np.array([0.0, 0.01, 0.02, 0.05, *np.linspace(0.1, 1.0, 10)])
 _LEAST = 1e-3
+_FEWEST = 30
+"""Bins of fewer bids are not printed."""
 
 
-def worlds(folder: Path, work: Path) -> Iterator[tuple[str, Library, str]]:
-    """Stores of the recorded prices, and the markets to ask."""
-    yield "shipped market", Library(PriceStore(work / "nothing")), "local/*"
+def worlds(folder: Path, work: Path, only: list[str]) -> Iterator[tuple[str, PriceTable]]:
+    """The recorded prices whose names contain one of these words."""
+    library = Library(PriceStore(work / "nothing"))
+    if any(word in "shipped market" for word in only):
+        yield "shipped market", library.table(library.require(Selection("local/*")))
     prices, listed = folder / "prices", folder / "prices" / "aws_on_demand_linux.csv.gz"
     for name in ("aws_us-east-1_2016-02-24_2016-04-05", "aws_gpu_2019-12_2020-03", "aws_sa-east-1_2019-12_2020-06"):
-        yield name, imported(work / name, prices / f"{name}.csv.gz", listed), "aws/*"
+        if not any(word in name for word in only):
+            continue
+        library = imported(work / name, prices / f"{name}.csv.gz", listed)
+        yield name, library.table(library.require(Selection("aws/*")))
 
 
-def predictions(library: Library, series: PriceSeries, others: list[PriceSeries], at: int, delta: int) -> list[float]:
-    """The three probabilities of one bid at a moment."""
-    history = series.window(max(series.first, at - MEMORY), at)
-    query = BetaQuery(library, series, tuple(others), HOUR, at)
-    bids = (BidAbove(delta), FixedBid(series.price_at(at) + delta))
-    shown = [price_outlook(query.markets_at(bid), HOUR, at).probability for bid in bids]
-    return [CrossingHistory(history, HOUR).at_delta(delta).share, *shown]
-
-
-def outcomes(library: Library, glob: str, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Predictions of random bids in the last half of the record, and whether each was crossed within the hour."""
+def outcomes(table: PriceTable, moments: int, markets: int) -> tuple[Floats, Bools, Ints]:
+    """Predictions of bids (of the hour, the plain share, and the share of the past), whether each was crossed in that
+    hour and in the same hour a day later, and the days."""
     chance = np.random.default_rng(5)
-    known = [
-        series for series in library.table(library.require(Selection(glob))) if series.last - series.first > 14 * DAY
-    ]
-    rows, crossed = [], []
-    for _ in range(samples):
-        series = known[int(chance.integers(len(known)))]
-        at = int(chance.integers(series.first + (series.last - series.first) // 2, series.last - HOUR))
-        others = [known[int(i)] for i in chance.choice(len(known), min(SIBLINGS, len(known)), replace=False)]
-        delta = int(chance.choice(DELTAS))
-        rows.append(
-            predictions(library, series, [o for o in others if o is not series and o.first < at - 2 * DAY], at, delta)
-        )
-        highest = PricePath(series).highest_after(np.array([at]), HOUR)[0]
-        crossed.append(highest > series.price_at(at) + delta)
-    return np.array(rows), np.array(crossed)
+    known = [series for series in table if series.last - series.first > 14 * DAY]
+    begin, end = min(series.first for series in known), max(series.last for series in known) - DAY - HOUR
+    rows, crossed, days = [], [], []
+    for at in np.sort(chance.integers(begin + (end - begin) // 2, end, moments)).tolist():
+        outlook = PriceOutlook(table.markets, table.series, at)
+        there = [series for series in known if series.first + 2 * DAY < at < series.last - DAY - HOUR]
+        for number in chance.permutation(len(there))[:markets].tolist():
+            series = there[number]
+            history, path = series.window(max(series.first, at - MEMORY), at), PricePath(series)
+            shares = CrossingHistory(history, HOUR).betas(np.array(DELTAS)).tolist()
+            highest = [int(path.highest_after(np.array([then]), HOUR)[0]) for then in (at, at + DAY)]
+            later = series.price_at(at + DAY)
+            for delta, share in zip(DELTAS, shares, strict=True):
+                rows.append((outlook.of(history, delta).probability, share))
+                crossed.append((highest[0] > series.price_at(at) + delta, highest[1] > later + delta))
+                days.append(at // DAY)
+    return np.array(rows), np.array(crossed), np.array(days)
+
+
+def bins(stated: Floats, crossed: Bools, days: Ints) -> Iterator[tuple[float, float, int, float, float, float, float]]:
+    """For each bin its edges, the bids, the mean probability, the share of crossings, and the interval of the
+    difference."""
+    for low, high in pairwise(EDGES):
+        inside = (stated >= low) & ((stated < high) | (high == 1.0))
+        if inside.sum() < _FEWEST:
+            continue
+        _, block = np.unique(days[inside], return_inverse=True)
+        drawn = drawn_blocks(int(block.max()) + 1, np.random.default_rng(0))
+        apart, bids = np.bincount(block, crossed[inside] - stated[inside]), np.bincount(block)
+        ends = np.quantile(apart[drawn].sum(axis=1) / bids[drawn].sum(axis=1), (0.025, 0.975))
+        mean, seen = float(stated[inside].mean()), float(crossed[inside].mean())
+        yield float(low), float(high), int(inside.sum()), mean, seen, float(ends[0]), float(ends[1])
+
+
+def plot(of_worlds: dict[str, list[tuple[float, float, int, float, float, float, float]]], path: Path) -> None:
+    """Stated probability against the share of bids that were crossed, for each record."""
+    figure, across = panels(3.6 * len(of_worlds), 3.9, across=len(of_worlds), sharey=True)
+    for axes, (name, known) in zip(across, of_worlds.items(), strict=True):
+        axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1)
+        stated, seen, low, high = (np.array([row[i] for row in known]) for i in (3, 4, 5, 6))
+        ends = np.clip(np.stack([seen - (stated + low), stated + high - seen]), 0, None)
+        axes.errorbar(stated, seen, yerr=ends, color=BLUE, fmt="o", ms=4, linewidth=1)
+        axes.set_title(name, loc="left", fontsize=8)
+        axes.set_xlabel("stated probability")
+    across[0].set_ylabel("share of bids crossed within the hour")
+    save_plot(figure, path)
 
 
 def main() -> None:
+    """Prints scores and bins of each record."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--samples", type=int, default=150)
+    parser.add_argument("--moments", type=int, default=20, help="moments of each record")
+    parser.add_argument("--markets", type=int, default=40, help="markets at each moment")
+    parser.add_argument("--only", nargs="*", default=[""], help="records whose names contain one of these words")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    given = parser.parse_args()
+    parser.add_argument("--plot", type=Path, help="picture of the bins")
+    args = parser.parse_args()
+    drawn = {}
     with tempfile.TemporaryDirectory() as work:
-        for name, library, glob in worlds(given.data, Path(work)):
-            rows, crossed = outcomes(library, glob, given.samples)
-            print(f"{name}: {len(rows)} bids, {crossed.mean():.1%} crossed", flush=True)
-            for kind, column in zip(NAMES, rows.T, strict=True):
-                p = np.clip(column, _LEAST, 1 - _LEAST)
-                loss = float(-(crossed * np.log(p) + ~crossed * np.log(1 - p)).mean())
-                print(
-                    f"  {kind:<20} log loss {loss:.4f}  Brier {((column - crossed) ** 2).mean():.4f}"
-                    f"  mean {column.mean():.1%}",
-                    flush=True,
-                )
+        for name, table in worlds(args.data, Path(work), args.only):
+            stated, crossed, days = outcomes(table, args.moments, args.markets)
+            print(f"{name}: {len(stated)} bids, {crossed[:, 0].mean():.1%} crossed", flush=True)
+            for hour, column in (("this hour", 0), ("a day later", 1)):
+                for kind, p in zip(("stated", "plain share"), stated.T, strict=True):
+                    inside, happened = np.clip(p, _LEAST, 1 - _LEAST), crossed[:, column]
+                    loss = float(-np.log(np.where(happened, inside, 1 - inside)).mean())
+                    brier = float(((p - happened) ** 2).mean())
+                    print(f"  {hour:12} {kind:12} log loss {loss:.4f}  Brier {brier:.4f}  mean {p.mean():.1%}")
+            drawn[name] = list(bins(stated[:, 0], crossed[:, 0], days))
+            for low, high, count, mean, seen, least, most in drawn[name]:
+                figures = f"{count:6} stated {mean:.3f}  seen {seen:.3f}  [{least:+.3f}, {most:+.3f}]"
+                print(f"  {low:4.2f} to {high:4.2f} {figures}", flush=True)
+    if args.plot is not None:
+        plot(drawn, args.plot)
 
 
 if __name__ == "__main__":

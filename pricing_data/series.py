@@ -128,11 +128,6 @@ class PriceSeries:
         times, prices = np.append(self.times, end), np.append(self.prices, self.prices[-1])
         return replace(self, times=times, prices=prices, watched=watched, confirmed=True)
 
-    def time_weighted_mean(self) -> float:
-        """Mean price over the observed time in nano-dollars; if there is none, the last price."""
-        weights = self.held
-        return float(np.average(self.prices[:-1], weights=weights)) if weights.any() else float(self.prices[-1])
-
     def seconds_above(self, price: int) -> float:
         """How long the price was observed strictly above `price`."""
         return float(self.held[self.prices[:-1] > price].sum()) / SECOND

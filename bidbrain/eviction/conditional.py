@@ -2,7 +2,8 @@
 
 Boosted trees turn rows of the past into a predictor of rows; they were chosen in a walk-forward comparison
 (docs/decisions/0003-eviction-estimates.md). The predictor is used only if, fitted to the first three quarters of the
-history, it predicts the last quarter better than both plain shares do, the market's own and the pooled one.
+history, it predicts the last quarter better than both plain shares do, the market's own and the pooled one. That
+quarter also says by how much its log-odds are to be scaled and shifted, so that predictions are met as often as stated.
 
 A `CrossingPanel` has markets, each with its bid, as the rows that such a model is fitted to and predicts. A row is a
 start, a market and a moment, with only what was known then: the present state of the market (`PricePath.features`) and
@@ -37,6 +38,13 @@ _WARM_UP = 12 * HOUR
 _HELD_OUT = 0.25
 # With fewer crossings than fill this many windows, a model of when they come is not fitted.
 _MIN_CROSSED_WINDOWS = 20
+# The starts of a window share its outcome and count several times in sums over starts; these are for six starts. With
+# less of them, rare crossings are learned by heart.
+_TREES = boosting.TreeSettings(ridge=60.0, leaf_curvature=60.0)
+# The standard deviations of shift and scale of log-odds before anything is known of them, and the part that is applied
+# of what was found: trees that knew three quarters of the history need more of it than those that know all.
+_SHIFT, _SCALE, _PART = 0.5, 0.35, 0.25
+_NEWTON_STEPS = 12
 # Predictions within this distance in log-odds count as alike: 0.5 and 0.62, or 0.05 and 0.08.
 _SAME_LOG_ODDS = 0.5
 
@@ -72,7 +80,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
         return replace(plain, reason="too few crossings in these markets to fit a model")
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
-    trial = _predictor(panel, begin, split, rng)
+    trial = _forest(panel, begin, split, rng)
     if trial is None:
         return replace(plain, reason="the history is too short to fit a model")
     market, times = panel.starts_between(split, end)
@@ -80,7 +88,7 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
         return replace(plain, reason="the last quarter of the history was not observed")
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
-    predicted = trial(rows)
+    predicted = trial.probabilities(rows.data)
     scores: dict[CrossingMethod, float] = {
         "present": brier(predicted, rows),
         "own share": brier(then_own[rows.market], rows),
@@ -94,11 +102,20 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     )
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
-    final = _predictor(panel, begin, until, rng) if best == "present" else None
-    return CrossingModel(best if final else "own share", final or plain.predict, inflation, reason, predicted)
+    forest = _forest(panel, begin, until, rng) if best == "present" else None
+    if forest is None:
+        return replace(plain, inflation=inflation, reason=reason)
+    shift, scale = _scaling(boosting.log_odds(predicted), rows.crossed, 1 / inflation)
+
+    def scaled(probability: Floats) -> Floats:
+        return boosting.logistic(shift + scale * boosting.log_odds(probability))
+
+    return CrossingModel(
+        best, lambda rows: scaled(forest.probabilities(rows.data)), inflation, reason, scaled(predicted)
+    )
 
 
-def _predictor(panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator) -> Predictor | None:
+def _forest(panel: CrossingPanel, begin: int, until: int, rng: np.random.Generator) -> boosting.Forest | None:
     """Fits trees to the starts between two times, outcomes included; None if all outcomes are the same."""
     warm = begin + min(_WARM_UP, (until - begin) // 4)
     market, times = panel.starts_between(warm, until - panel.window)
@@ -112,8 +129,19 @@ def _predictor(panel: CrossingPanel, begin: int, until: int, rng: np.random.Gene
     weights = np.where(crossed, yes.size / some_yes.size, no.size / some_no.size)
     chosen = np.sort(np.concatenate((some_yes, some_no)))
     rows = panel.rows(market[chosen], times[chosen])
-    forest = boosting.fit(rows.data, rows.crossed.astype(np.float64), weights[chosen], boosting.TreeSettings(), rng)
-    return lambda asked: forest.probabilities(asked.data)
+    return boosting.fit(rows.data, rows.crossed.astype(np.float64), weights[chosen], _TREES, rng)
+
+
+def _scaling(odds: Floats, crossed: Bools, weight: float) -> tuple[float, float]:
+    """A part of the most likely shift and scale of log-odds, with Gaussian priors around none, by Newton's method."""
+    columns = np.stack([np.ones_like(odds), odds])
+    prior, fitted = np.array([_SHIFT, _SCALE]) ** -2.0, np.array([0.0, 1.0])
+    for _ in range(_NEWTON_STEPS):
+        probability = boosting.logistic(fitted @ columns)
+        slope = weight * columns @ (probability - crossed) + prior * (fitted - np.array([0.0, 1.0]))
+        bend = weight * (columns * probability * (1 - probability)) @ columns.T + np.diag(prior)
+        fitted = fitted - np.linalg.solve(bend, slope)
+    return _PART * float(fitted[0]), 1 + _PART * (float(fitted[1]) - 1)
 
 
 def brier(predicted: Floats, rows: PanelRows) -> float:
@@ -322,15 +350,16 @@ class CrossingPanel:
         """Number of non-overlapping windows that a market's known starts span."""
         return float(self._held[market, self._before(until - self.window)] / self.starts_per_window)
 
-    def rows(self, market: NDArray[np.intp], times: Ints) -> PanelRows:
-        """Features of starts, sorted by market; outcomes are those of the stored series."""
+    def rows(self, market: NDArray[np.intp], times: Ints, bid: Bid | None = None) -> PanelRows:
+        """Features of starts, sorted by market; outcomes are those of the stored series. `bid` is another one than that
+        of the panel, which the panel's crossings still tell of."""
         order = np.argsort(market, kind="stable")
         market, times = market[order], times[order]
         parts, crossed = [np.empty((0, len(FEATURES)))], [np.empty(0, dtype=bool)]
         for code in np.unique(market):
             at = times[market == code]
             path = self.paths[code]
-            limits = self.bids[code].limits(path.series.prices[path.index_at(at)])
+            limits = (bid or self.bids[code]).limits(path.series.prices[path.index_at(at)])
             parts.append(path.features(at, limits))
             crossed.append(path.highest_after(at, self.window) > limits)
         data = np.column_stack([np.concatenate(parts), self._past(market, times)])

@@ -5,15 +5,17 @@ scale of -log(survival) the product is a sum: there the distances to the ends of
 errors do.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, expm1, hypot, inf, log1p
+from math import exp, expm1, hypot, inf, log, log1p
 
 import numpy as np
 from scipy.special import betaincinv
 
-from bidbrain.eviction.conditional import CrossingPanel, fit
-from bidbrain.eviction.crossing import Bid, Crossing, CrossingHistory
+from bidbrain.eviction.conditional import CrossingModel, CrossingPanel, fit
+from bidbrain.eviction.crossing import Bid, BidAbove, Crossing, CrossingHistory
 from bidbrain.eviction.hazard import Hazard
+from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, SECOND
 
@@ -41,37 +43,77 @@ class Estimate:
     basis: str
 
 
-def price_outlook(markets: list[tuple[PriceSeries, Bid]], window: int, at: int) -> Estimate:
-    """The probability that the first market's bid is crossed within (at, at + window], from all markets up to `at`.
+_MOST_SIBLINGS = 60
+_SAME_DISTANCE = 1.25
+"""Bids whose distances from the price differ by less than about this factor share a model."""
 
-    The other markets show what precedes crossings, and what to expect where the first has too little history.
+
+def closest(market: Market, markets: Iterable[Market]) -> list[Market]:
+    """The market and the others of its cloud and system that say most of it: of the same type first, then of the same
+    region."""
+    others = [each for each in markets if (each.cloud, each.os) == (market.cloud, market.os)]
+    others.sort(key=lambda each: (each.instance_type != market.instance_type, each.region != market.region, str(each)))
+    return sorted(others[: _MOST_SIBLINGS + 1], key=str)
+
+
+class PriceOutlook:
+    """How likely the price rises above a bid within a window that begins at a moment, in any of some markets: the one
+    estimate that plans and `spotctl lab beta show` state. `series` is the history of a market by its number.
+
+    The other markets show what precedes crossings, and what to expect where a market has too little history. All of
+    them are in one panel, so that markets that are close to each other share a model.
     """
-    series, bid = markets[0]
-    known = series.window(series.first, at)
-    historical = bid.crossing(CrossingHistory(known, window))
-    price = known.price_at(at)
-    if int(bid.limits(np.array([price]))[0]) < price:
-        why = f"the price is above {bid} now, so no machine could be started"
-        return _share_only(historical, why)
-    # The last part of every history; markets too short to have a start are left out.
-    begin = at - max(MEMORY, 4 * window)
-    recent = [
-        (series.window(max(series.first, begin), min(series.last, at)), bid)
-        for series, bid in markets
-        if min(series.last, at) - max(series.first, begin) > window
-    ]
-    panel = CrossingPanel(recent, window)
-    model = fit(panel, at, np.random.default_rng(_SEED))
-    if not historical.share and not panel.crossings(at):
-        why = (
-            f"in this history and, lately, in {len(panel.paths) - 1} other markets the price never rose above this bid"
-        )
-        return _share_only(historical, why)
-    rows = panel.rows(np.array([0]), np.array([at]))
-    probability = historical.share if model.method == "own share" else float(model.predict(rows)[0])
-    windows = panel.windows(0, at) * panel.starts_per_window / model.inflation * model.share_alike(probability)
-    basis = f"{_METHODS[model.method].format(markets=len(panel.paths))} ({model.reason})"
-    return share_estimate(probability, windows, historical, basis)
+
+    def __init__(
+        self, markets: Sequence[Market], series: Callable[[int], PriceSeries], at: int, window: int = HOUR
+    ) -> None:
+        self._markets, self._series, self._at, self._window = markets, series, at, window
+        self._closest: dict[tuple[str, ...], tuple[Market, ...]] = {}
+        self._panels: dict[tuple[tuple[Market, ...], int], CrossingPanel | None] = {}
+        self.models: dict[CrossingPanel, CrossingModel] = {}
+
+    def of(self, history: PriceSeries, distance: int) -> Estimate:
+        """The estimate for a bid by its distance from the price, in nano-dollars; `history` is what is known of its
+        market, for where its series is too short."""
+        bid, at, panel = BidAbove(distance), self._at, self._panel(history.market, distance)
+        markets = [] if panel is None else [path.series.market for path in panel.paths]
+        number = markets.index(history.market) if history.market in markets else None
+        if panel is None or number is None or panel.windows(number, at) < 1:
+            why = "it is too short to compare it with others"
+            return share_only(bid.crossing(CrossingHistory(history, self._window)), why)
+        series = panel.paths[number].series
+        historical = bid.crossing(CrossingHistory(series, self._window))
+        if not historical.share and not panel.crossings(at):
+            others = len(markets) - 1
+            why = f"in this history and, lately, in {others} other markets the price never rose above this bid"
+            return share_only(historical, why)
+        if panel not in self.models:
+            self.models[panel] = fit(panel, at, np.random.default_rng(_SEED))
+        model = self.models[panel]
+        rows = panel.rows(np.array([number]), np.array([min(at, series.last)]), bid)
+        probability = historical.share if model.method == "own share" else float(model.predict(rows)[0])
+        known = panel.windows(number, at) * panel.starts_per_window
+        windows = known / model.inflation * model.share_alike(probability)
+        basis = f"{_METHODS[model.method].format(markets=len(markets))} ({model.reason})"
+        return share_estimate(probability, windows, historical, basis)
+
+    def _panel(self, market: Market, distance: int) -> CrossingPanel | None:
+        """The last part of the histories of the closest markets, with bids at about a distance; None if all of them are
+        too short to have a start, and are left out."""
+        kind = (market.cloud, market.os, market.region, market.instance_type)
+        if kind not in self._closest:
+            self._closest[kind] = tuple(closest(market, self._markets))
+        markets, step = self._closest[kind], round(log(distance, _SAME_DISTANCE)) if distance else -1
+        if (markets, step) not in self._panels:
+            bid = BidAbove(round(_SAME_DISTANCE**step) if distance else 0)
+            begin, recent = self._at - max(MEMORY, 4 * self._window), list[tuple[PriceSeries, Bid]]()
+            near = set(markets)
+            for series in (self._series(number) for number, each in enumerate(self._markets) if each in near):
+                first, last = max(series.first, begin), min(series.last, self._at)
+                if last - first > self._window:
+                    recent.append((series.window(first, last), bid))
+            self._panels[markets, step] = CrossingPanel(recent, self._window) if recent else None
+        return self._panels[markets, step]
 
 
 def share_estimate(probability: float, windows: float, historical: Crossing, basis: str) -> Estimate:
@@ -112,7 +154,8 @@ _METHODS = {
 }
 
 
-def _share_only(historical: Crossing, why: str) -> Estimate:
+def share_only(historical: Crossing, why: str) -> Estimate:
+    """The share of a market's own history, and why nothing else is known."""
     basis = f"the share of this market's own history: {why}"
     return share_estimate(historical.share, historical.windows, historical, basis)
 

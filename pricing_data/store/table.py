@@ -57,16 +57,19 @@ class PriceTable:
         return int(self.times.size)
 
     def __iter__(self) -> Iterator[PriceSeries]:
-        """The series of each market; another event ends that of a market which was watched after its last event."""
-        for market, start, end in zip(self.markets, self.starts[:-1], self.starts[1:], strict=True):
-            times, prices = self.times[start:end], self.prices[start:end]
-            spans = of_events(market, times, self.watched.get(market))
-            last = int(times[-1])
-            until = max([last, *(span.end for span in spans)])
-            if confirmed := until > last:
-                times, prices = np.append(times, until), np.append(prices, prices[-1])
-            whole = spans == (Span(int(times[0]), until),)
-            yield PriceSeries(market, times, prices, None if whole else spans, confirmed)
+        return map(self.series, range(len(self.markets)))
+
+    def series(self, row: int) -> PriceSeries:
+        """The series of a market; another event ends that of a market which was watched after its last event."""
+        market, rows = self.markets[row], slice(int(self.starts[row]), int(self.starts[row + 1]))
+        times, prices = self.times[rows], self.prices[rows]
+        spans = of_events(market, times, self.watched.get(market))
+        last = int(times[-1])
+        until = max([last, *(span.end for span in spans)])
+        if confirmed := until > last:
+            times, prices = np.append(times, until), np.append(prices, prices[-1])
+        whole = spans == (Span(int(times[0]), until),)
+        return PriceSeries(market, times, prices, None if whole else spans, confirmed)
 
     @classmethod
     def of(cls, batch: PriceBatch) -> PriceTable:

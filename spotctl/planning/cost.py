@@ -12,7 +12,7 @@ import numpy as np
 from bidbrain.billing import End, Life, expected_seconds, rule_of_cloud, usd
 from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, cumulative_hazard, evaluate
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
-from bidbrain.eviction.estimate import Estimate, share_estimate, together
+from bidbrain.eviction.estimate import Estimate, PriceOutlook, share_estimate, together
 from bidbrain.forecast.values import KnownPast
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
@@ -64,7 +64,8 @@ def estimate_cost(
         hazard = None if rent.bid is None else history.hazards[rent.offer.market]
         paid = rent.offer.on_demand if rent.bid is None else price
         evidence = "price" if hazard is None else hazard.kind
-        rented.append(Choice(rent, paid, beta_of(history, rent, price), evidence=evidence))
+        beta, lasting = beta_of(history, rent, price, snapshot.outlook), beta_of(history, rent, price)
+        rented.append(Choice(rent, paid, beta, evidence=evidence, lasting=lasting))
 
     expected = estimate(rented, fleet, first.interval, amount, work.longest)
     if not isfinite(expected.hours):
@@ -189,19 +190,22 @@ def _counts(
     yield from (count for count in sorted(counts) if fewest <= count <= most)
 
 
-def beta_of(market_history: KnownPast, rent: Rent, price: int) -> Estimate:
-    """The probability of losing machines within an hour: crossings of such a bid in the history, and the hazard, with a
-    prior where evictions for capacity are possible, but unrecorded."""
+def beta_of(market_history: KnownPast, rent: Rent, price: int, outlook: PriceOutlook | None = None) -> Estimate:
+    """The probability of losing machines within the hour that begins now, by an outlook on prices, or without one in
+    any hour of the history; with the hazard, which is a prior where evictions for capacity are possible, but
+    unrecorded."""
     if rent.bid is None:
         return _UNTIL_THE_END if rent.offer.market.reservation else NEVER_EVICTED
-    history = market_history.histories[rent.offer.market]
+    history, hazard = market_history.histories[rent.offer.market], market_history.hazards[rent.offer.market]
+    if outlook is not None:
+        return together(outlook.of(history, max(rent.bid - price, 0)), hazard, HOUR)
     crossing = crossing_of(history, rent.bid - price)
     days = (history.last - history.first) / DAY
     basis = f"in the last {days:.0f} days the price never rose above this bid"
     if crossing.share:
         basis = f"in the last {days:.0f} days the price rose above such a bid in {crossing.share:.2%} of all hours"
     by_price = share_estimate(crossing.share, crossing.windows, crossing, basis)
-    return together(by_price, market_history.hazards[rent.offer.market], HOUR)
+    return together(by_price, hazard, HOUR)
 
 
 def crossing_of(history: PriceSeries, distance: int) -> Crossing:
@@ -290,7 +294,8 @@ def estimate(
 ) -> JobEstimate:
     """The estimate if the footprint is kept until some work (None for a job of fixed duration) is done."""
     first = first_hour(parts, fleet, kept)
-    held = [_replaced(part, fleet) for part in parts]
+    # The present says little of later hours: `python -m bench.present_odds`.
+    held = [_replaced(replace(part, beta=part.lasting or part.beta), fleet) for part in parts]
     later = evaluate([*held, *_reliable(fleet)], _application(fleet, kept))
 
     startup = fleet.within_the_hour.startup / HOUR

@@ -89,7 +89,7 @@ def rejections(
         if named.market not in taken
     ]
     others = (offer for offer in fleet.offers if offer.market not in taken)
-    weighed = [_weighed(offer, fleet, interval, choice) for offer in others]
+    weighed = [_weighed(offer, fleet, interval, choice, snapshot) for offer in others]
     weighed.sort(key=lambda market: (market.instead is None, market.instead.usd_per_work if market.instead else 0.0))
     unusable = (
         RejectedMarket(*why_unusable(snapshot, row, allocated.job.spec))
@@ -115,7 +115,11 @@ def unnamed_markets(plan: JobPlan) -> int:
 
 
 def _weighed(
-    offer: Offer, fleet: Fleet, interval: CheckpointInterval | None, choice: Sequence[Choice]
+    offer: Offer,
+    fleet: Fleet,
+    interval: CheckpointInterval | None,
+    choice: Sequence[Choice],
+    snapshot: MarketSnapshot,
 ) -> RejectedMarket:
     price = fleet.prices[offer.market]
     if price > offer.on_demand:
@@ -129,7 +133,7 @@ def _weighed(
     if chosen.rent.bid not in (None, chosen.rent.offer.on_demand):
         bid = price + chosen.rent.bid - chosen.price
     rent = Rent(offer, machines, bid)
-    instead = Choice(rent, price, beta_of(fleet.market_history, rent, price))
+    instead = Choice(rent, price, beta_of(fleet.market_history, rent, price, snapshot.outlook))
     instead = replace(instead, usd_per_work=usd_per_work(first_hour([instead], fleet, interval).shares[0]))
     highest = max(chosen.usd_per_work for chosen in choice)
     relative = instead.usd_per_work / highest if highest and isfinite(instead.usd_per_work) else None

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bidbrain.arrays import Ints
-from bidbrain.eviction.estimate import MEMORY
+from bidbrain.eviction.estimate import MEMORY, PriceOutlook
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import X86, XEN, Catalog, InstanceType, obstacle
@@ -59,7 +59,8 @@ class MarketSnapshot:
     """Market `i` sells kind `kind[i]` at `price[i]` (nano-dollars), which was last seen `age[i]` microseconds ago.
 
     A market whose history begins after `at` has an age of -1 and no valid price. `machine` and `on_demand` are by
-    kind, None if the catalog does not know. `own_images` are the clouds whose image the user has chosen.
+    kind, None if the catalog does not know. `outlook` says how likely prices rise above bids. `own_images` are the
+    clouds whose image the user has chosen.
     """
 
     table: PriceTable
@@ -71,6 +72,7 @@ class MarketSnapshot:
     kinds: tuple[MachineKind, ...]
     machine: tuple[InstanceType | None, ...]
     on_demand: tuple[int | None, ...]
+    outlook: PriceOutlook
     own_images: frozenset[str] = frozenset()
 
     @classmethod
@@ -98,6 +100,7 @@ class MarketSnapshot:
                 for each in kinds
             ),
             tuple(on_demand_price(catalog, table.markets[row], at) for row in first.tolist()),
+            PriceOutlook(table.markets, table.series, at),
         )
 
     @property

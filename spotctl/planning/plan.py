@@ -91,7 +91,9 @@ def _planned(
         if plan is None:
             leaves_open = allocated.job.spec.resources.reliable.machines is None
             plan = best_of_both(allocated, best) if leaves_open else best(allocated)
-        planned.append((allocated, plan))
+        known = AllocatedJob(plan.job, plan.demand, plan.share)
+        why_not = rejections(known, plan.fleet, plan.decision.interval, plan.cost.choice, columns, facts.snapshot)
+        planned.append((allocated, replace(plan, rejected=why_not)))
     return planned
 
 
@@ -234,8 +236,7 @@ def _plan_on(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, 
     strategy, decider = build_decider(job, fleet, option, columns, snapshot.catalog)
     decider, decision = first_decision(job, fleet, strategy, decider, at)
     cost = estimate_cost(job, fleet, decision, snapshot, columns)
-    rejected = rejections(job, fleet, decision.interval, cost.choice, columns, snapshot)
-    return JobPlan(at, job.job, job.demand, job.share, fleet, decider, decision, cost, rejected)
+    return JobPlan(at, job.job, job.demand, job.share, fleet, decider, decision, cost)
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:

@@ -341,7 +341,8 @@ class FirstDecision:
 class Choice:
     """An allocation that would be rented, with its price, eviction probability and cost per unit of work.
 
-    `evidence` is what its eviction rate rests on (`Hazard.kind`), or price if only the price can evict it.
+    `evidence` is what its eviction rate rests on (`Hazard.kind`), or price if only the price can evict it. `beta` is of
+    the hour that begins now, `lasting` of any hour; None: the same.
     """
 
     rent: Rent
@@ -349,6 +350,7 @@ class Choice:
     beta: Estimate
     usd_per_work: float = inf
     evidence: str = "price"
+    lasting: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,9 @@ def by_seconds(known: PriceSeries) -> list[int]:
 
 
 @given(steps)
-def test_mean_and_time_above_equal_a_count_of_seconds(shape: dict[int, int]) -> None:
+def test_time_above_equals_a_count_of_seconds(shape: dict[int, int]) -> None:
     known = series(*sorted(shape.items()))
     prices = by_seconds(known)
-    assert known.time_weighted_mean() == pytest.approx(np.mean(prices))
     assert [known.seconds_above(bid) for bid in range(10)] == [sum(p > bid for p in prices) for bid in range(10)]
     assert [known.price_at(known.first + i * SECOND) for i in range(len(prices))] == prices
 
@@ -75,7 +74,7 @@ def test_repeated_prices_are_observations_not_changes() -> None:
 
 def test_a_single_event_has_a_mean_and_no_duration() -> None:
     alone = series((0, 5))
-    assert (alone.time_weighted_mean(), alone.seconds_above(1), alone.window(START, START)) == (5.0, 0.0, alone)
+    assert (alone.seconds_above(1), alone.window(START, START)) == (0.0, alone)
 
 
 @pytest.mark.parametrize(("times", "prices"), [([], []), ([2, 1], [5, 5]), ([1, 1], [5, 6]), ([1], [0]), ([1, 2], [5])])

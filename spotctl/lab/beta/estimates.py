@@ -9,7 +9,7 @@ import numpy as np
 
 from bidbrain.errors import BidBrainError
 from bidbrain.eviction.crossing import Bid, BidAbove, CrossingHistory, FixedBid
-from bidbrain.eviction.estimate import Estimate, price_outlook, together
+from bidbrain.eviction.estimate import MEMORY, Estimate, PriceOutlook, closest, share_only, together
 from bidbrain.eviction.hazard import Hazard, evidence_of_spans, hazard_of, in_force
 from bidbrain.lab.calibration import Calibration, CalibrationPlan, calibrate
 from pricing_data.errors import UnknownPrice
@@ -22,7 +22,6 @@ from spotctl.home.errors import BadRequest
 from spotctl.lab.option_values import names
 
 ON_DEMAND = "on-demand"
-_MAX_SIBLINGS = 60
 _SEED = 7
 _CURVE = (0.001, 1.0)
 CURVE_BIDS = 16
@@ -30,39 +29,17 @@ CURVE_BIDS = 16
 
 @dataclass(frozen=True, slots=True)
 class BetaQuery:
-    """A market's history up to a moment, its sibling markets, and a window in microseconds."""
+    """A market's history, what it and the closest markets say at a moment, and a window in microseconds."""
 
     library: Library
     series: PriceSeries
-    siblings: tuple[PriceSeries, ...]
+    outlook: PriceOutlook
     window: int
     at: int
 
     @property
     def market(self) -> Market:
         return self.series.market
-
-    def markets_at(self, bid: Bid) -> list[tuple[PriceSeries, Bid]]:
-        """The market at its bid, then its siblings at equivalent bids.
-
-        That of a fixed bid is the same multiple of another market's on-demand price, or of its mean price if that is
-        unknown.
-        """
-        markets: list[tuple[PriceSeries, Bid]] = [(self.series, bid)]
-        if isinstance(bid, BidAbove):
-            return markets + [(sibling, bid) for sibling in self.siblings]
-        own = on_demand_of(self.market, self.at, self.library.catalog)
-        for sibling in self.siblings:
-            if sibling.first >= self.at:
-                continue
-            theirs = on_demand_of(sibling.market, self.at, self.library.catalog)
-            if own is not None and theirs is not None:
-                markets.append((sibling, FixedBid(max(1, round(bid.price * theirs.price / own.price)))))
-            elif own is None:
-                pair = (self.series, sibling)
-                means = [each.window(each.first, min(each.last, self.at)).time_weighted_mean() for each in pair]
-                markets.append((sibling, FixedBid(max(1, round(bid.price * means[1] / means[0])))))
-        return markets
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +66,10 @@ def query(library: Library, market: str, window: str, at: str) -> BetaQuery:
             f" to {format_time(series.last)}"
         )
 
-    # The closest markets of the same cloud and operating system: same type first, then same region.
-    own = series.market
-    others = [
-        sibling
-        for sibling in library.select(Selection(f"{own.cloud}/*/*/*/{own.os}"))
-        if sibling != own and sibling.is_synthetic == own.is_synthetic
-    ]
-    others.sort(
-        key=lambda sibling: (sibling.instance_type != own.instance_type, sibling.region != own.region, str(sibling))
-    )
-    siblings = tuple(library.table(others[:_MAX_SIBLINGS]))
-    return BetaQuery(library, series, siblings, parse_duration(window), moment)
+    span = parse_duration(window)
+    table = library.table(closest(series.market, library.select(Selection(clouds=(series.market.cloud,)))))
+    seen = table.with_last_seen()
+    return BetaQuery(library, series, PriceOutlook(seen.markets, seen.series, moment, span), span, moment)
 
 
 def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
@@ -120,19 +89,20 @@ def bid_of(query: BetaQuery, delta: str, bid: str) -> Bid:
 def answer(query: BetaQuery, bid: Bid, hazard: Hazard | None) -> BidEstimate:
     """The estimate for one bid.
 
-    An amount is estimated as its distance from the price, which predicts better (`python -m bench.present_odds`).
+    An amount is estimated as its distance from the price, which predicts better.
     """
     with _as_bad_request():
         known = query.series.window(query.series.first, query.at)
-        share = bid.crossing(CrossingHistory(known, query.window)).share
-        present, distance = known.price_at(query.at), bid
-        # A bid below the price gets no machine, and stays as it is.
-        if isinstance(bid, FixedBid) and bid.price >= present:
-            distance = BidAbove(bid.price - present)
-        price = price_outlook(query.markets_at(distance), query.window, query.at)
+        crossing, present = bid.crossing(CrossingHistory(known, query.window)), known.price_at(query.at)
+        distance = bid.price - present if isinstance(bid, FixedBid) else bid.delta
+        if distance < 0:
+            why = f"the price is above {bid} now, so no machine could be started"
+            price = share_only(crossing, why)
+        else:
+            price = query.outlook.of(known.window(max(known.first, query.at - MEMORY), query.at), distance)
         estimate = together(price, hazard, query.window)
     evidence = "price" if hazard is None else hazard.kind
-    return BidEstimate(query.market, bid, query.window, query.at, estimate, price, evidence, share)
+    return BidEstimate(query.market, bid, query.window, query.at, estimate, price, evidence, crossing.share)
 
 
 def hazard_of_market(query: BetaQuery) -> Hazard | None:

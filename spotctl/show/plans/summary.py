@@ -5,6 +5,7 @@ from itertools import chain
 from math import isfinite
 
 from bidbrain.strategies.base import Rent
+from bidbrain.strategies.known_spells import UNSEEN
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_time, usd_text
 from spotctl.files.job.programs import Command
@@ -45,12 +46,18 @@ def _rented(rent: Rent) -> str:
 
 
 def _cost(plan: JobPlan) -> str:
-    """The median cost with P10 and P90, and whether the budget is likely to be enough."""
+    """The median cost with P10 and P90, and whether the budget is likely to be enough. Where nothing is known of spot
+    machines, the median would be a guess: the cost if they hold, and that on demand."""
     forecast, known, budget = forecast_of(plan), not plan.demand.work.assumed, plan.demand.budget_usd
     spread = forecast.usd if known else forecast.usd_per_hour
     low, high = spread.likely
     unit = "" if known else " per hour"
     text = f"{usd_text(spread.median)}{unit} ({usd_text(low)} to {usd_text(high)})"
+    spot = [choice for choice in plan.cost.choice if choice.rent.bid is not None]
+    spells = plan.fleet.market_history.spells
+    seen = [choice for choice in spot if spells.get(choice.rent.offer.market, UNSEEN).up is not None]
+    if known and not seen and any(choice.evidence == "prior" for choice in spot):
+        text = f"between {usd_text(low)} if spot holds and {usd_text(max(high, plan.cost.fallback.usd))} on demand"
     if budget is None:
         return text
 

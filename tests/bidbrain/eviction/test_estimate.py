@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from bidbrain.errors import TooLittleHistory
-from bidbrain.eviction.crossing import Bid, BidAbove, CrossingHistory, FixedBid
-from bidbrain.eviction.estimate import NO_HAZARD, Estimate, price_outlook, together
+from bidbrain.eviction.estimate import NO_HAZARD, Estimate, PriceOutlook, closest, together
 from bidbrain.eviction.hazard import Hazard, RateEvidence
 from bidbrain.eviction.survival import Exposure
+from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR
 from tests.bidbrain.eviction.worlds import START, flat, moody
@@ -24,9 +23,18 @@ def priced(probability: float, low: float, high: float, median: float | None = 1
     return Estimate(probability, low, high, median, 100.0, "price")
 
 
-def moody_markets(days: int = 12, bid: Bid = BidAbove(10_000)) -> list[tuple[PriceSeries, Bid]]:  # noqa: B008  # frozen
+def moody_markets(days: int = 12) -> list[PriceSeries]:
     rng = np.random.default_rng(4)
-    return [(moody(rng, f"t{i}.large", days), bid) for i in range(8)]
+    return [moody(rng, f"t{i}.large", days) for i in range(8)]
+
+
+def outlook_of(markets: list[PriceSeries], at: int) -> PriceOutlook:
+    return PriceOutlook([series.market for series in markets], markets.__getitem__, at)
+
+
+def outlook(markets: list[PriceSeries], at: int, distance: int = 10_000, asked: int = 0) -> Estimate:
+    series = markets[asked]
+    return outlook_of(markets, at).of(series.window(series.first, at), distance)
 
 
 def test_survival_is_the_product_of_both() -> None:
@@ -84,12 +92,12 @@ def test_the_combination_is_never_safer_than_either_part(
 def test_the_present_moves_the_estimate() -> None:
     """The same market in a volatile and in a calm moment."""
     markets = moody_markets()
-    series = markets[0][0]
+    series = markets[0]
     recent = [int(t) for t in np.arange(START + 8 * DAY, series.last - HOUR, HOUR)]
     spikes = [int(np.count_nonzero(series.window(t - 3 * HOUR, t).prices > 1_040_000)) for t in recent]
     restless = next(t for t, n in zip(recent, spikes, strict=True) if n >= 5 and series.price_at(t) < 1_040_000)
     calm = next(t for t, n in zip(recent, spikes, strict=True) if n == 0)
-    high, low = (price_outlook(markets, HOUR, t) for t in (restless, calm))
+    high, low = (outlook(markets, t) for t in (restless, calm))
     assert high.probability > 0.5
     assert low.probability < 0.15
     assert low.high < high.low
@@ -98,32 +106,63 @@ def test_the_present_moves_the_estimate() -> None:
 
 def test_the_future_of_any_market_changes_nothing() -> None:
     markets, at = moody_markets(), START + 9 * DAY
-    known = [(series.window(START, at), bid) for series, bid in markets]
-    assert price_outlook(markets, HOUR, at) == price_outlook(known, HOUR, at)
+    known = [series.window(START, at) for series in markets]
+    assert outlook(markets, at) == outlook(known, at)
 
 
 def test_crossings_seen_nowhere_have_probability_zero_and_an_upper_bound() -> None:
-    markets: list[tuple[PriceSeries, Bid]] = [(flat(f"t{i}.large", 10), FixedBid(2_000_000)) for i in range(3)]
-    estimate = price_outlook(markets, HOUR, START + 9 * DAY)
+    estimate = outlook([flat(f"t{i}.large", 10) for i in range(3)], START + 9 * DAY, 1_000_000)
     assert (estimate.probability, estimate.low, estimate.median_seconds_to_eviction) == (0.0, 0.0, None)
     assert 0 < estimate.high < 0.03
     assert estimate.observations == pytest.approx(9 * 24 - 1)
     assert "in this history and, lately, in 2 other markets the price never rose above this bid" in estimate.basis
 
 
-def test_a_bid_below_the_price_uses_the_starts_that_could_hold_it() -> None:
-    markets = moody_markets(bid=FixedBid(1_020_000))
-    series = markets[0][0]
-    spike = int(series.times[np.flatnonzero(series.prices > 1_040_000)[-1]])
-    estimate = price_outlook(markets, HOUR, spike)
-    exact = CrossingHistory(series.window(START, spike), HOUR).at_bid(1_020_000)
-    assert estimate.probability == exact.share > 0
-    assert "no machine could be started" in estimate.basis
+def test_bids_at_about_one_distance_and_markets_of_one_place_share_a_model() -> None:
+    markets, at = moody_markets(), START + 9 * DAY
+    asked = outlook_of(markets, at)
+    for series in markets[:3]:
+        for distance in (10_000, 10_400):
+            asked.of(series.window(START, at), distance)
+    assert len(asked.models) == 1
 
 
-def test_a_window_longer_than_the_history_is_refused() -> None:
-    with pytest.raises(TooLittleHistory, match="do not exceed the window"):
-        price_outlook(moody_markets(3), 4 * DAY, START + 2 * DAY)
+def test_a_history_that_is_too_short_has_its_own_share() -> None:
+    """A market whose price was seen once, an hour ago: its caller knows how far back it may be extended."""
+    at = START + 9 * DAY
+    market = Market("aws", "us-east-1", "us-east-1a", "new.large")
+    once = PriceSeries(market, np.array([at - HOUR // 2]), np.array([1_000_000]))
+    extended = PriceSeries(market, np.array([at - 4 * HOUR, at]), np.array([1_000_000, 1_000_000]))
+    estimate = outlook_of([*moody_markets(), once], at).of(extended, 10_000)
+    assert (estimate.probability, estimate.observations) == (0.0, 3.0)
+    assert "too short to compare it with others" in estimate.basis
+
+
+def test_a_market_that_was_never_watched_for_a_window_has_the_share_that_its_caller_assumes() -> None:
+    """Its price was seen once a week; in between it is only taken to have been the same."""
+    at, first = START + 9 * DAY, moody_markets()[0]
+    times = START + 7 * DAY * np.arange(3, dtype=np.int64)
+    seldom = PriceSeries(first.market, times, np.full(3, 1_000_000), watched=())
+    assumed = PriceSeries(first.market, np.array([START, at]), np.array([1_000_000, 1_000_000]))
+    estimate = outlook_of([seldom, *moody_markets()[1:]], at).of(assumed, 10_000)
+    assert estimate.probability == 0.0
+    assert "too short to compare it with others" in estimate.basis
+
+
+def test_the_closest_markets_are_of_the_same_type_then_of_the_same_region() -> None:
+    names = [(region, name) for region in ("us-east-1", "us-west-2") for name in ("a.large", "b.large")]
+    places = [
+        Market("aws", region, f"{region}{zone}", name) for region, name in names for zone in "abcdefghijklmnopqrst"
+    ]
+    others = [Market("gcp", "us-east1", "us-east1-b", "a.large")]
+    found = closest(places[0], [*places, *others])
+    assert places[0] in found
+    assert len(found) == 61
+    assert {(each.region, each.instance_type) for each in found[:40]} == {
+        ("us-east-1", "a.large"),
+        ("us-east-1", "b.large"),
+    }
+    assert sum(each.instance_type == "a.large" for each in found) == 40
 
 
 @pytest.mark.slow
@@ -132,16 +171,15 @@ def test_the_interval_covers_the_truth_of_a_generated_market() -> None:
     markets, rng = moody_markets(14), np.random.default_rng(5)
     truth = {True: spiking(rng, restless=True), False: spiking(rng, restless=False)}
     held, widths = [], []
-    for i, at in enumerate(rng.integers(START + 9 * DAY, START + 13 * DAY, 24).tolist()):
-        asked = [markets[i % 8], *markets[: i % 8], *markets[i % 8 + 1 :]]
-        series = asked[0][0]
+    for i, at in enumerate(rng.integers(START + 9 * DAY, START + 13 * DAY, 48).tolist()):
+        series = markets[i % 8]
         last_hour = series.window(at - HOUR, at).prices
         if series.price_at(at) > 1_040_000:
             continue
-        estimate = price_outlook(asked, HOUR, at)
+        estimate = outlook(markets, at, asked=i % 8)
         held.append(estimate.low <= truth[bool(np.mean(last_hour != 1_000_000) > 0.5)] <= estimate.high)
         widths.append(estimate.high - estimate.low)
-    assert np.mean(held) > 0.9
+    assert np.mean(held) > 0.85
     assert np.mean(widths) < 0.25
 
 

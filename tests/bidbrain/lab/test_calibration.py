@@ -63,13 +63,13 @@ def test_the_model_beats_both_shares_on_a_market_with_regimes() -> None:
     assert found.beats_both
     assert found.methods["present"] == 4
     assert found.starts == pytest.approx(6 * 4 * 2 * 144, rel=0.01)
-    for one in found.reliability:
+    for one in (band for band in found.reliability if band.starts > 200):
         assert one.observed == pytest.approx(one.predicted, abs=0.2)
 
 
 def test_the_model_claims_no_skill_on_a_random_market() -> None:
     rng = np.random.default_rng(3)
-    markets: list[tuple[PriceSeries, Bid]] = [(memoryless(rng, f"t{i}.large", 16), BidAbove(10_000)) for i in range(6)]
+    markets: list[tuple[PriceSeries, Bid]] = [(memoryless(rng, f"t{i}.large", 30), BidAbove(10_000)) for i in range(6)]
     found = calibrate(markets, WEEK, np.random.default_rng(1))
     assert not found.beats_both
     assert found.brier < 1.02 * min(found.brier_own, found.brier_pooled)

@@ -16,7 +16,7 @@ from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR
+from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.files.job.values import Nodes, Within
@@ -31,6 +31,7 @@ from spotctl.planning.values import Job, JobPlan, TypeSpeed
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.phrases import moment
 from spotctl.show.plans.plan_answers import answers
+from spotctl.show.plans.summary import summary
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky
 
 CHEAP = flat(offer("a.large"), 4 * CENT)
@@ -103,6 +104,13 @@ def test_unrecorded_evictions_are_expected_wherever_a_plan_counts_them() -> None
     # Some plays of the ten hours find no spot machines, and buy on demand.
     assert forecast_of(unknown).usd.likely[1] > 1.5 * forecast_of(calm).usd.likely[1]
     assert "spot may be unobtainable there for hours" in forecast_of(unknown).basis
+    # A median would be a guess.
+    low, high = forecast_of(unknown).usd.likely
+    most = max(high, unknown.cost.fallback.usd)
+    words = f"between {usd_text(low)} if spot holds and {usd_text(most)} on demand"
+    assert dict(summary(unknown))["cost"] == words
+    seen = planned(spec(), spells=KnownSpells(up=True, age=2.0))
+    assert "if spot holds" not in dict(summary(seen))["cost"] + dict(summary(calm))["cost"]
     nodes, safe = planned(gang(4)), planned(gang(4), hazard=CALM)
     assert nodes.decision.interval is not None
     assert safe.decision.interval is not None

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bidbrain.eviction.crossing import BidAbove, CrossingHistory, FixedBid
+from bidbrain.eviction.crossing import CrossingHistory
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, format_time, format_usd
-from spotctl.clouds import wiring
-from spotctl.home import config
-from spotctl.lab.beta import estimates as beta
 from tests.bidbrain.eviction.worlds import START, flat, moody
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
@@ -215,16 +211,17 @@ def test_without_an_on_demand_price_a_bid_has_to_be_given(tmp_path: Path, approv
     assert spotctl("lab", "beta", "show", market, "--bid-delta", "0", "--json").json["bid"] == "$0 above the price"
 
 
-def test_a_fixed_bid_means_the_same_multiple_of_on_demand_elsewhere(tmp_path: Path) -> None:
-    imported(tmp_path, flat("t0.large", 9), flat("t1.large", 9), on_demand="0.02")
-    (tmp_path / "list.csv").write_text(
-        "asof,region,instance_type,on_demand_price,source\n2026-01-05,us-east-1,t1.large,0.05,a list\n"
+def test_a_plan_states_the_probability_that_show_does(tmp_path: Path) -> None:
+    """The same market, moment and bid, of the choice and by its whole distance from the price."""
+    at, file = "2026-01-20T12:00:00Z", tmp_path / "job.yaml"
+    file.write_text(
+        "name: one\nkind: agileml\napp: mf\nstop: {clocks: 600}\nthroughputs: {c4.2xlarge: 60}\n"
+        "resources: {clouds: [local], types: [c4.2xlarge], machines: 1..4, reliable: {machines: 0}}\n"
     )
-    assert spotctl("prices", "import", "--on-demand", tmp_path / "list.csv").code == 0
-    library = wiring.library(config.load(os.environ, None))
-    asked = beta.query(library, MARKET, "1h", "")
-    assert asked.markets_at(FixedBid(30_000_000)) == [
-        (asked.series, FixedBid(30_000_000)),
-        (asked.siblings[0], FixedBid(75_000_000)),
+    (choice,) = spotctl("plan", file, "--at", at, "--json").json["choice"]
+    words = ("--bid", f"{choice['bid']:.9f}", "--at", at, "--json")
+    shown = spotctl("lab", "beta", "show", choice["market"], *words).json
+    assert [choice[key] for key in ("beta", "beta_low", "beta_high")] == [
+        shown[key] for key in ("probability", "low", "high")
     ]
-    assert asked.markets_at(BidAbove(1_000))[1] == (asked.siblings[0], BidAbove(1_000))
+    assert shown["probability"] != shown["historical_share"]
