@@ -45,7 +45,7 @@ LIMITS = {
 }
 """Limits that leave a run room for a fallback to on-demand machines."""
 
-EPOCHS_OF_A_MINUTE = 1800
+EPOCHS_OF_A_MINUTE = 1600
 """`spotctl init` assumes that a script computes for a minute: the example, with this number of epochs."""
 
 

@@ -204,6 +204,7 @@ def _resources(script: TrainingScript, answers: ScriptAnswers) -> Sequence[str]:
             "resources:",
             "  clouds: [local] # or aws, gcp, azure: spotctl init asks for what they need",
             "  types: [c4.2xlarge]",
+            'env: {OMP_NUM_THREADS: 1} # local "machines" share your CPU',
             "strategy: proteus # bids low, so that you see evictions; auto, the default, is for clouds",
             f"local: {{speed: {answers.speed}, start: 2026-01-25T10:40:00Z, warning: 5m}} # replayed market",
         )
