@@ -107,7 +107,7 @@ class TrainingWorkload(Workload):
         self._timesheet = Timesheet(self._speed, lambda node: self._machines.get(node, node))
         self._reported_at = 0.0
         self._seconds = 0.0
-        self._stood_seconds = environment.provider.stood_seconds
+        self._noted_at: int | None = None
         self._share_done: float | None = None
         self._last_clocks: list[Iteration] = []
         """The latest one, if there is one."""
@@ -298,13 +298,12 @@ class TrainingWorkload(Workload):
     # -- from the controller ------------------------------------------------------------------------------------------
 
     def _note_iteration(self, iteration: Iteration) -> None:
-        # Of its time counts what has passed on the provider's clock. Of clocks that arrive together, which were done
-        # before the clock stood is unknown; what it stood before the first one does not count.
-        stood = self._environment.provider.stood_seconds
-        standing = min(stood - self._stood_seconds, iteration.seconds)
-        self._stood_seconds = self._stood_seconds + standing if self._last_clocks else stood
-        iteration = replace(iteration, seconds=iteration.seconds - standing)
-        self._latest = self._timesheet.progressed(iteration, self._environment.provider.now(), self._latest)
+        at = self._environment.provider.now()
+        if self._spec.is_local and self._noted_at is not None:
+            # While it was done, the market's clock may have stood.
+            iteration = replace(iteration, seconds=(at - self._noted_at) / SECOND / self._speed)
+        self._noted_at = at
+        self._latest = self._timesheet.progressed(iteration, at, self._latest)
         _append(self._environment.results / LOG_FILE, line_of(iteration))
         self._last_clocks = [iteration]
         self._seconds += iteration.seconds
