@@ -315,8 +315,18 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RunBegan: _began,
     ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas),
     ev.Planned: lambda state, event, _: _changed(state, planned=event),
+    # The first departure to each market at some terms: figures differ from one to the next.
     ev.Decided: lambda state, event, _: _changed(
-        state, reason=event.reason, left_plan=tuple(dict.fromkeys((*state.left_plan, *event.departures)))
+        state,
+        reason=event.reason,
+        left_plan=(
+            *state.left_plan,
+            *(
+                text
+                for text in dict.fromkeys(event.departures)
+                if not any(known.startswith(text.partition(", where ")[0]) for known in state.left_plan)
+            ),
+        ),
     ),
     ev.RentIntended: _ordered,
     ev.Rented: _rented,

@@ -61,11 +61,12 @@ def test_on_demand_machines_are_a_departure_from_spot(plan: JobPlan) -> None:
 
 
 def test_events_and_summary_say_where_a_run_left_its_plan() -> None:
-    departures = tuple(f"market {number}, on demand" for number in range(5))
+    departures = tuple(f"market {number}, on demand, where the plan begins elsewhere" for number in range(5))
+    again = f"{departures[0]}: now $0.1/h"
     rows = [
         LogRow(1, "job-1", 0, ev.RunBegan("job", "local", {}, "/nowhere", 0)),
         LogRow(2, "job-1", 0, ev.Decided(("rent 1",), "why", departures[:4])),
-        LogRow(3, "job-1", 0, ev.Decided(("rent 1",), "why", departures[3:])),
+        LogRow(3, "job-1", 0, ev.Decided(("rent 1",), "why", (again, *departures[3:]))),
     ]
     before, after = fold(rows[:2]), fold(rows)
     assert after.left_plan == departures
