@@ -60,13 +60,15 @@ _CHEAPEST_ROAMING = 128
 _MAX_MACHINES = 64
 """Default limit for a job without one."""
 _MARKETS_OF_KIND = 4
-_LOCAL_STARTUP, _LOCAL_SPLIT_STARTUP = 1.5, 4.0
-"""Seconds until a process of this computer works. Models that are split are mostly PyTorch's, whose import takes two
-seconds of a core, and more nodes than there are cores start at a time."""
+_LOCAL_STARTUP, _LOCAL_OWN_STARTUP = 1.0, 5.0
+"""Seconds until a program of this computer works, of which the market's clock counts only what it computes. Trainers of
+one's own are mostly PyTorch's, whose import takes two seconds of a core, and more nodes than there are cores start at a
+time."""
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
-# of requests to a cloud, or of this computer's processes, which the market's clock multiplies and other work delays.
+# of requests to a cloud, or of this computer's processes, which the market's clock multiplies. Before machines are
+# ordered, a trainer of one's own is loaded in a process of its own.
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
-_LOCAL_ORDER, _LOCAL_ENDING = 2.5, 0.6
+_LOCAL_ORDER, _LOCAL_OWN_ORDER, _LOCAL_ENDING = 1.0, 5.0, 0.2
 _LOCAL_SPREAD = 0.4
 
 
@@ -201,8 +203,8 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
     if gang and spec.program.parallel is not None:
         unit = "update"
     if spec.is_local:
-        second = spec.local.speed * SECOND
-        times = LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
+        second, order = spec.local.speed * SECOND, _LOCAL_OWN_ORDER if has_own_trainer(spec) else _LOCAL_ORDER
+        times = LaunchTimes(round(order * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -260,13 +262,17 @@ def save_time(job: Job) -> int | None:
     return round(transfer_time(kept.size / GB) * market_speed(job.spec))
 
 
+def has_own_trainer(spec: JobSpec) -> bool:
+    """Whether a training's model is known only once code has been loaded that is not ours."""
+    return isinstance(spec.program, Training) and (spec.program.parallel is not None or ":" in spec.program.app)
+
+
 def least_startup(spec: JobSpec) -> int:
     """The least time until a machine works: a process of this computer starts no faster because the market's clock is
     fast."""
     if not spec.is_local:
         return 0
-    split = isinstance(spec.program, Training) and spec.program.parallel is not None
-    return round((_LOCAL_SPLIT_STARTUP if split else _LOCAL_STARTUP) * spec.local.speed * SECOND)
+    return round((_LOCAL_OWN_STARTUP if has_own_trainer(spec) else _LOCAL_STARTUP) * spec.local.speed * SECOND)
 
 
 def may_roam(spec: JobSpec) -> bool:

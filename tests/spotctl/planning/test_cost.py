@@ -229,7 +229,8 @@ def test_on_demand_costs_as_much_as_on_demand(tmp_path: Path, job: str) -> None:
 
 
 def test_on_demand_machines_of_unknown_length_cost_as_much_per_hour(tmp_path: Path) -> None:
-    plan = on_demand_plan(tmp_path, "kind: command\nrun: 'true'\nresources: {clouds: [local]}\nstrategy: on-demand\n")
+    job = "kind: command\nrun: 'true'\nresources: {clouds: [local]}\nstrategy: on-demand\nlocal: {speed: 900}\n"
+    plan = on_demand_plan(tmp_path, job)
     assert forecast_of(plan).usd_per_hour.median == pytest.approx(plan.cost.on_demand.usd, rel=0.02)
 
 

@@ -16,6 +16,7 @@ app: mf
 stop: {clocks: 1500}
 throughputs: {c4.2xlarge: 60, c4.xlarge: 30, m4.4xlarge: 120}
 resources: {clouds: [local], machines: 8, types: [c4.*, m4.*], reliable: {machines: 1}}
+local: {speed: 1500}
 """
 
 

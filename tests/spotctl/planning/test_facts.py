@@ -25,12 +25,13 @@ SPLIT = "app: net.py:small_transformer\nparallel: {profile: net.json, batch: 8, 
 
 @pytest.mark.parametrize(
     ("program", "speed", "minutes"),
-    [("app: mf\n", 60, 5), ("app: mf\n", 400, 10), (SPLIT, 60, 5), (SPLIT, 120, 8)],
+    [("app: mf\n", 60, 5), ("app: mf\n", 600, 10), (SPLIT, 60, 5), (SPLIT, 120, 10), ("app: own.py:Own\n", 120, 10)],
 )
-def test_a_model_that_is_split_takes_longer(tmp_path: Path, program: str, speed: int, minutes: int) -> None:
+def test_a_trainer_of_ones_own_takes_longer(tmp_path: Path, program: str, speed: int, minutes: int) -> None:
     """Its nodes import PyTorch."""
     shutil.copy(_EXAMPLES / "models.py", tmp_path / "net.py")
     shutil.copy(_EXAMPLES / "small.json", tmp_path / "net.json")
+    (tmp_path / "own.py").write_text("class Own: ...\n")
     text = (
         f"name: starts\nkind: agileml\n{program}stop: {{clocks: 4}}\nresources: {{clouds: [local], machines: 2..4}}\n"
         f"local: {{speed: {speed}}}\n"

@@ -36,8 +36,12 @@ stop: {{clocks: 1500}}
 throughputs: {{c4.2xlarge: 60, c4.xlarge: 30, m4.4xlarge: 120}}
 resources: {{clouds: [local], machines: 8, types: [c4.*, m4.*], reliable: {{machines: 1}}}}
 strategy: {}
+local: {{speed: 1500}}
 """
-NEVER_BETTER = "kind: command\nname: j\nrun: 'true'\nhours: 4h\nresources: {{clouds: [local]}}\nstrategy: {}\n"
+NEVER_BETTER = (
+    "kind: command\nname: j\nrun: 'true'\nhours: 4h\nresources: {{clouds: [local]}}\nstrategy: {}\n"
+    "local: {{speed: 1500}}\n"
+)
 
 
 def planned(job: str, strategy: str, home: Path) -> JobPlan:
