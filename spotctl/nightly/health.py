@@ -123,9 +123,11 @@ def problems(state_dir: StateDir, hours: Hours, now: int, zone: tzinfo) -> list[
 
     if failed := _failed(nights, zone):
         problem_texts.append(failed)
-    for start in unreported(nights.starts[:-1], nights.reported_at):
-        words = "and no message could be sent; check the webhook of the job file"
-        problem_texts.append(f"{failure_text(start, zone)}, {words}")
+    for start in unreported(nights.starts, nights.reported_at):
+        # The latest start that failed has been named above.
+        if start is not nights.latest or start.status == 0:
+            words = "and no message could be sent; check the webhook and the health check of the job file"
+            problem_texts.append(f"{ending_text(start, zone)}, {words}")
     return problem_texts
 
 
@@ -148,7 +150,7 @@ def _failed(nights: NightHistory, zone: tzinfo) -> str:
     start, last = nights.failed_start, nights.last
     if start is not None:
         cure = _FIX_AND_RUN if start.ended is not None else "spotctl nightly run {name} resumes it"
-        return f"{failure_text(start, zone)}; {cure.format(name=nights.name)}"
+        return f"{ending_text(start, zone)}; {cure.format(name=nights.name)}"
     if last is None or nights.is_running:
         return ""
     if not last.reported:
@@ -162,22 +164,23 @@ def _failed(nights: NightHistory, zone: tzinfo) -> str:
 
 
 def unreported(starts: Sequence[NightStart], reported_at: int) -> list[NightStart]:
-    """The starts that failed, and about which no message was sent.
+    """The starts about which no message was sent, whether they failed or not.
 
     One that was killed is resumed by the next one, whose message is about both.
     """
     return [
         start
         for start in starts
-        if not (start.reported or start.is_alive or start.status == 0)
-        and (start.ended is not None or reported_at < start.began_us)
+        if not (start.reported or start.is_alive) and (start.ended is not None or reported_at < start.began_us)
     ]
 
 
-def failure_text(start: NightStart, zone: tzinfo) -> str:
+def ending_text(start: NightStart, zone: tzinfo) -> str:
     begun = f"the start of {clock_text(start.began_us, zone)}"
     if start.ended is None:
         return f"{begun} did not end: its process {start.pid} does not exist any more (killed, or a power cut)"
+    if start.status == 0:
+        return f"{begun} ended after {age(start.ended - start.began)}"
     return f"{begun} failed after {age(start.ended - start.began)}: {start.why or f'exit status {start.status}'}"
 
 

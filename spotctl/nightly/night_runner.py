@@ -29,7 +29,7 @@ from spotctl.log.outcomes import DONE, NO_CAPACITY, AlreadyRunning
 from spotctl.log.state import RunState
 from spotctl.log.store import EventLog
 from spotctl.nightly import environment
-from spotctl.nightly.health import failure_text, unreported
+from spotctl.nightly.health import ending_text, unreported
 from spotctl.nightly.hours import Night, clock_text
 from spotctl.nightly.night_message import (
     MISSED,
@@ -265,8 +265,8 @@ class NightRunner:
         last = self.state_dir.result
         earlier = unreported(starts[:-1] if self.scheduled else starts, 0 if last is None else last.end)
         if earlier:
-            failures = "; ".join(failure_text(start, self.zone) for start in earlier)
-            message = replace(message, lines={**message.lines, "Not reported before": failures})
+            endings = "; ".join(ending_text(start, self.zone) for start in earlier)
+            message = replace(message, lines={**message.lines, "Not reported before": endings})
         self.reporter.send(message, "" if result.outcome == DONE else "/fail")
 
         totals = NightTotals.of(runs)

@@ -128,6 +128,20 @@ def test_earlier_failures_stay_until_they_are_reported(job: StateDir) -> None:
     assert said(job, HOUR) == []
 
 
+def test_a_lost_message_about_a_night_that_was_done_is_a_problem_until_a_later_one_tells_of_it(job: StateDir) -> None:
+    ended(job, NIGHT - DAY, 60, reported=False)
+    ended(job, NIGHT, 60, reported=False)
+    lost = said(job, HOUR)
+    assert [text.partition(",")[0] for text in lost] == [
+        "the start of Sun 2026-05-31 02:00 ended after 1 min",
+        "the start of Mon 2026-06-01 02:00 ended after 1 min",
+    ]
+    assert all("no message could be sent; check the webhook and the health check" in text for text in lost)
+    for start in job.starts.read()[0]:
+        job.starts.write(replace(start, reported=True))
+    assert said(job, HOUR) == []
+
+
 def test_a_record_that_cannot_be_read_is_a_problem(job: StateDir) -> None:
     ended(job, NIGHT, 60)
     content = job.starts.path.read_bytes()

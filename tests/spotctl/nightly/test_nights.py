@@ -365,7 +365,7 @@ def test_a_night_whose_budget_is_too_low_leaves_no_run_to_resume(home: Path, web
     state_dir = installed(home, "true", webhook, "hours: 30m\nbudget: 0.01 USD\nstrategy: proteus\n")
     refused = spotctl("nightly", "run", "small")
     assert (refused.code, webhook.got[0]["facts"]["outcome"]) == (4, "budget reached"), refused.out
-    assert "raise the budget to" in refused.out
+    assert "it would be accepted with a budget of" in refused.out
     assert spotctl("status", "--json").json["jobs"][0]["state"] == "budget reached"
     # What the message advises.
     assert state_dir.installed is not None
