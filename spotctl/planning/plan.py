@@ -307,7 +307,11 @@ def _cures(facts: PlanningFacts) -> list[str]:
         cent = NANOS_PER_DOLLAR // 100
         amounts = [ceil(forecast_of(free).usd.median * part * 100) * cent for part in (1, 1.25, 2, 4, 8)]
         higher = [usd for usd in amounts if usd > budget]
-        usd = _nearest(higher, lambda usd: plan_of(replace(job, spec=replace(spec, budget=usd))) is not None, cent)
+        # Without a budget, the cheapest plan has its least cost, but the fastest one has not.
+        least = None if free.demand.aim is Aim.LEAST_COST else budget
+        usd = _nearest(
+            higher, lambda usd: plan_of(replace(job, spec=replace(spec, budget=usd))) is not None, cent, least
+        )
         cures += [] if usd is None else [f"a budget of {usd_text(usd / NANOS_PER_DOLLAR)}"]
     return [f"it would be accepted with {', or with '.join(cures)}"] if cures else []
 

@@ -147,7 +147,7 @@ def _require_affordable(job: Demand, policy: str, usd_per_hour: Floats) -> None:
     if least > job.budget_usd * (1 + _ROUNDING):
         raise OverBudget(
             f"{job.name}: a budget of {usd_text(job.budget_usd)} is too low: even without a time limit, the work costs"
-            f" at least {usd_text(least)}; raise the budget"
+            f" at least {usd_text(least)}"
         )
 
 
