@@ -207,7 +207,7 @@ def test_a_job_that_ends_by_time_gets_the_machines_that_its_budget_pays_for_so_l
 
 @pytest.mark.parametrize(
     ("hours", "kinds"),
-    [(24, {"a.large"}), (10.5, {"a.large"}), (7.0, {"a.large", "a.xlarge"}), (5.2, {"a.xlarge"})],
+    [(24, {"a.large"}), (10.5, {"a.large"}), (7.0, {"a.large", "a.xlarge"}), (5.39, {"a.xlarge"})],
     ids=["far", "near", "some of the big ones", "only the big ones"],
 )
 def test_a_deadline_chooses_the_kinds_that_keep_it(hours: float, kinds: set[str]) -> None:

@@ -134,7 +134,8 @@ def test_a_job_whose_turn_stays_is_planned_and_played_once(tmp_path: Path, monke
     """The second job's turn depends on the forecast of the first one, so it is planned again."""
     files = [tmp_path / f"{name}.yaml" for name in ("joba", "jobb")]
     for file in files:
-        file.write_text(JOB.format(name=file.stem))
+        # With `auto`, other strategies are planned and played, too.
+        file.write_text(JOB.format(name=file.stem) + "strategy: lookahead\n")
     played = list[ForecastJob]()
 
     def play(job: ForecastJob, past: KnownPast) -> Forecast:
