@@ -12,7 +12,6 @@ import typer
 
 from spotctl.cli.boundary import CREDENTIALS, FAILED
 from spotctl.cli.options import OptionalJobArgument
-from spotctl.cli.progress import waiting
 from spotctl.cli.runs.run_end import finish, finish_withdrawn
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -74,6 +73,7 @@ def gc(
     Example: spotctl gc --yes
     """
     from spotctl.agent.data.sets import gigabytes
+    from spotctl.cli.progress import waiting
     from spotctl.cli.runs import remote_runner
     from spotctl.clouds.errors import NotPermitted
     from spotctl.run.orphans import orphans
