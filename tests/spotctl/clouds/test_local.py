@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pricing_data.units import HOUR, MINUTE
+from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.processes import MARK
 from spotctl.agent.lease.lease_files import MachineNotice
@@ -215,7 +215,8 @@ def test_a_machine_whose_hypervisor_or_agent_is_killed_has_failed(
     found = slow.list({})[0]
     assert found.end_reason is EndReason.FAILED
     assert found.ended is not None
-    assert before <= found.ended <= slow.now()
+    # The hypervisor may have read the time just before it learned that the clock stands.
+    assert before <= found.ended <= slow.now() + SECOND
     assert not [pid for pid, mark in running(root) if mark.name == "0"]
     assert slow.list({})[0] == found, "its end does not move"
     assert slow.list({})[1].state is MachineState.RUNNING
