@@ -142,7 +142,7 @@ def _point(
     rng: np.random.Generator,
 ) -> FrontierPoint:
     finished = [row for row in rows if row.end is not None]
-    shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
+    shares = np.array([100 * row.cost / row.on_demand_cost for row in finished])
     gross = [100 * (row.cost + row.refunds) / row.on_demand_cost for row in finished]
     least = []
     for row in finished:

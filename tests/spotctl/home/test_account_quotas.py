@@ -90,7 +90,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         NotInTime, match=r"^mine: strategy on-demand needs at least 3 .* local on demand has room for 2; raise it"
     ):
         planned("local on demand=3 machines", "strategy: on-demand\n")
-    full, remarks = planned("local on demand=17 machines", "deadline: 500h\n")
+    full, remarks = planned("local on demand=17 machines", "strategy: lookahead\ndeadline: 500h\n")
     assert (full.decider.fallback.machines, remarks) == (16, [])
     may_turn = "mine: quota local on demand allows {} of the 16 on-demand c4.xlarge that the job may switch to, {};"
     for deadline, left, most, means in (
@@ -98,7 +98,7 @@ def test_an_on_demand_quota_limits_what_is_not_spot(tmp_path: Path) -> None:
         ("10h", 9, 8, "so without spot the job would miss its deadline"),
         ("500h", 3, 0, "so the job can only wait for spot, and may miss its deadline"),
     ):
-        plan, (remark,) = planned(f"local on demand={left} machines", f"deadline: {deadline}\n")
+        plan, (remark,) = planned(f"local on demand={left} machines", f"strategy: lookahead\ndeadline: {deadline}\n")
         assert plan.decider.fallback.machines == most
         assert remark.startswith(may_turn.format(most or "too few", means))
         assert [one.rent for one in plan.cost.choice] == [one.rent for one in full.cost.choice]

@@ -6,7 +6,7 @@ from math import isfinite
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from bidbrain.billing import billing_rule
 from bidbrain.lab.backtest.frontier import points, settings_of
@@ -69,6 +69,7 @@ def scenario(histories: tuple[PriceSeries, ...], billing: str) -> Scenario:
     st.lists(st.tuples(st.tuples(KINDS, KINDS), st.integers(0, 99)), min_size=1, max_size=2),
     st.sampled_from(["hourly-refund", "per-second-first-hour-free"]),
 )
+@example(made=[(("above", "above"), 0)], billing="hourly-refund")
 def test_every_strategy_ends_on_every_kind_of_history(made: list[tuple[tuple[str, str], int]], billing: str) -> None:
     histories = tuple(history(kinds, seed, f"{name}.large") for name, (kinds, seed) in zip("ab", made, strict=False))
     world = scenario(histories, billing)
