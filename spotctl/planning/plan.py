@@ -143,7 +143,7 @@ def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColum
     refused, violating = list[SpotctlError](), list[tuple[tuple[float, ...], SpotctlError]]()
     best: JobPlan | None = None
     for number, option in enumerate(best_mixes(allocated, facts, columns)):
-        if best is not None and (number >= _MAX_COMPARED or _saves_much(best) or not _is_open(best)):
+        if best is not None and (not _is_open(best) or number >= _MAX_COMPARED or _saves_much(best)):
             break
         try:
             plan = _affordable_plan(allocated, option, facts, columns)
