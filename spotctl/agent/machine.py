@@ -57,7 +57,7 @@ _LONGEST_WAIT = 3600.0
 _REFUSED_WHILE_ENDING = ("assign", "renew", "exec")
 _STOPPING_POLL = 0.02
 _STOOD_SECONDS = 0.5
-"""How much longer a lease is, because the clock stood, when the payload is told."""
+"""A lease that the standing clock has lengthened by this much is granted to the payload again."""
 
 
 @dataclass(frozen=True, slots=True)

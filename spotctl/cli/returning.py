@@ -101,7 +101,8 @@ def gc(
         session.remark(*(f"{resource.kind} {resource.id} {resource.detail}" for resource in orphaned), *failures)
         session.remark(f"{len(orphaned)} orphaned resources")
         if not_asked:
-            session.remark(f"not asked, as this computer has no valid credentials for them: {', '.join(not_asked)}")
+            unnamed = "which neither the log nor the settings name (spotctl gc --cloud NAME says why)"
+            session.remark(f"not searched: {', '.join(not_asked)}, {unnamed}")
         for use in unused:
             size = (
                 gigabytes(use.size) if not use.may_lack else f"a copy of {gigabytes(use.size)}, as far as it was made"

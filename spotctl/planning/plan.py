@@ -301,7 +301,8 @@ def _cures(facts: PlanningFacts) -> list[str]:
         # On demand is the fastest plan of `auto`, and is made fastest.
         on_demand = replace(job, spec=replace(spec, strategy=ON_DEMAND))
         more = _more_time(on_demand, plan_of) if spec.strategy == AUTO else None
-        more = more or _more_time(job, plan_of)
+        if more is None or plan_of(replace(job, deadline=job.deadline + more)) is None:
+            more = _more_time(job, plan_of)
         cures += [] if more is None else [f"{span_text(more)} more time"]
     if budget is not None and (free := plan_of(replace(job, spec=replace(spec, budget=None)))) is not None:
         cent = NANOS_PER_DOLLAR // 100

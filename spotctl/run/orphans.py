@@ -156,11 +156,9 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
     used = clouds or [
         *(cloud for spec in known.specs(settings.home) for cloud in spec.resources.clouds),
         *settings.tables,
-        *(key.partition("_")[0] for key in settings.keys),
+        *(cloud for key in settings.keys if is_cloud(cloud := key.partition("_")[0])),
     ]
     for cloud in dict.fromkeys(clouds or (LOCAL, *used, *cloud_names())):
-        if not is_cloud(cloud):
-            continue
         if cloud != LOCAL:
             # In all regions. If the cloud's settings name regions: in those, and in the regions that jobs named.
             own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())

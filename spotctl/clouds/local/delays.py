@@ -105,8 +105,8 @@ def delay_of(threads: Sequence[tuple[int, int]], ran: int, others: int, elapsed:
 
         delay = min(sum(r + w), elapsed) sum(d) / sum(r + w)
 
-    That is exact for one thread, and close for threads of which each waits for the one before and for equal ones side
-    by side.
+    That is exact for one thread. It is close for equal threads side by side, and for a chain of threads that each wait
+    for the one before.
     """
     ready = sum(run + wait for run, wait in threads)
     delayed = sum(wait * others / max(others + ran - run, 1) for run, wait in threads)

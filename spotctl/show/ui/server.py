@@ -35,7 +35,7 @@ from spotctl.show.ui.pages import LINKS, POLICY, overview_page, renewed_page, ru
 
 _OUTPUT_LINES = 60
 _BROWSER_SECONDS = 20.0
-"""After this long without a request, a browser that was to open the page is taken not to have done so."""
+"""After this long without a request, the user is told that no browser has asked for the page."""
 _RECENT = "30d"
 """Costs of this time are shown unless all are asked for, or those of a job."""
 
@@ -162,7 +162,7 @@ class PageServer(ThreadingHTTPServer):
 
 @contextmanager
 def opened(server: PageServer, say: Callable[[str], object]) -> Iterator[None]:
-    """Opens the page in a browser, once the block serves it. `say` is told if no browser has asked for it.
+    """Opens the page in a browser while the block serves it. `say` gets a remark if no browser asks for the page.
 
     Every user of the computer can read the browser's command line: it names a file that only this user can read, and
     that leads to the address.

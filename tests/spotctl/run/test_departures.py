@@ -1,4 +1,4 @@
-"""What of a run's purchases its plan did not begin with: named with the plan's reason and the figures of then."""
+"""Purchases with which the plan did not begin are named, with the plan's reason and the figures of the moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a delay of the local market's machines, and which processes are measured."""
+"""Delays of the local market's machines: which waits count, and which processes are measured."""
 
 from __future__ import annotations
 
