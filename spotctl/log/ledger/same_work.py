@@ -123,9 +123,9 @@ _UNMEASURED_SPREAD = 0.5
 
 _QUANTILES = (0.5, 0.25, 0.75)
 
-_MAX_ALONE = 0.1
+_MAX_ALONE = (0.1, 1.0)
 """Clocks count as done by reliable machines alone if these were alone for more than this part of the others' time: the
-speed of the others does not follow from such clocks."""
+speed of the others does not follow from such clocks. The second holds for a run that has measured no others."""
 
 
 _Needed = tuple[float, float, float, float]
@@ -203,7 +203,9 @@ def _of_clocks(state: RunState, working: Sequence[_Working], now: int, offer: On
     worked = (np.clip(moments[:, None], begins, ends) - begins) @ speeds
     shared = _time_in(moments, working)
     every = [*working, *_working(state, now, reliable=True)]
-    is_alone = np.diff(_time_in(moments, every) - shared) > np.diff(shared) * _MAX_ALONE
+    for_alone, with_others = np.diff(_time_in(moments, every) - shared), np.diff(shared)
+    strictly, loosely = (for_alone > with_others * most for most in _MAX_ALONE)
+    is_alone = strictly if (with_others[~strictly] > 0).any() else loosely
     times, alone = np.diff(worked).tolist(), is_alone.tolist()
 
     # A resumed training does not begin with clock 0. If the log does not say with which, the first entry says only how

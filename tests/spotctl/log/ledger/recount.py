@@ -89,10 +89,12 @@ def _clocks(
         return None
     resumed = next((body["resumed_clock"] for _, kind, body in bodies if kind == "Progressed"), None)
     worked = [(clock, _worked(log, at), _only_reliable(log, at)) for clock, at in done]
-    spans = [((y - x) / (b - a), b - a, (n - m)[1] > 0.1 * (n - m)[0]) for (a, x, m), (b, y, n) in pairwise(worked)]
+    parts = [worked[0][2], *(n - m for (_, _, m), (_, _, n) in pairwise(worked))]
+    most = 0.1 if any(others > 0 and reliable <= 0.1 * others for others, reliable in parts) else 1.0
+    spans = [((y - x) / (b - a), b - a, (n - m)[1] > most * (n - m)[0]) for (a, x, m), (b, y, n) in pairwise(worked)]
     each = sorted(span for span, count, lone in spans for _ in range(count) if span > 0 and not lone)
     first, opening, (by_others, by_reliable) = worked[0]
-    lone = resumed is not None and bool(by_reliable > 0.1 * by_others)
+    lone = resumed is not None and bool(by_reliable > most * by_others)
     known = 3600 * seconds.SECOND if offer is not None and offer.get("spread") is not None else inf
     begun = float(first - (resumed or 0))
     middle = each[(len(each) + 1) // 2 - 1] if each else opening / begun if opening and not lone else known

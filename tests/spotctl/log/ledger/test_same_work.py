@@ -97,6 +97,28 @@ def test_work_of_reliable_machines_counts_as_on_the_machines_that_were_measured(
         assert recounted(tmp_path / str(dollars) / "log.sqlite")["r-1"].on_demand == round(dollars * 1e9)
 
 
+def test_clocks_that_others_did_for_the_most_part_are_measured_if_no_better_ones_are(tmp_path: Path) -> None:
+    """On a busy computer, progress is seen seldom: the reliable machine does the first clock alone, and is still alone
+    when the next begin."""
+    made, at = MadeRun("r-1", "r", NIGHT, provider="local"), NIGHT + 100 * MINUTE
+    made.begin()
+    made.add(NIGHT, ev.Planned(1.0, 0.5, 2.0, 1.0, 1.0, assumed=False, instead=replace(OFFER, spread=None)))
+    made.price(LOCAL, [NIGHT, NIGHT + 3 * DAY], [PRICE // 4] * 2)
+    for number, name, bid in ((1, "keeps", None), (2, "m", PRICE)):
+        made.add(NIGHT, ev.RentIntended(number, LOCAL, 1, bid, PRICE, OFFER.nu, bid is None, NIGHT + DAY))
+        made.add(NIGHT, ev.Rented(number, (ev.Granted(name, NIGHT),)))
+        made.add(NIGHT, ev.MachineRan(name))
+    made.add(at, ev.Progressed(1, 1.0, 1, ready=(ev.Moment("keeps", NIGHT),), resumed_clock=0))
+    joined, at = at + 2 * MINUTE, at + 5 * MINUTE
+    made.add(at, ev.Progressed(15, 1.0, 1, ready=(ev.Moment("m", joined),)))
+    made.add(at, ev.StopRequested("done", ""))
+    made.end_machines(["keeps", "m"], at, "returned")
+    made.finish(at, "done", 15)
+    assert _saving(made)["on_demand_usd"] == pytest.approx(0.4)
+    write_log([made], tmp_path)
+    assert recounted(tmp_path / "log.sqlite")["r-1"].on_demand == PRICE
+
+
 def test_evictions_between_which_reliable_machines_work_leave_the_cost_on_demand_as_planned(tmp_path: Path) -> None:
     """A machine does 60 clocks an hour; six are evicted, each after ten clocks, and as many are done without them."""
     made, at = MadeRun("r-1", "r", NIGHT, provider="local"), NIGHT
