@@ -199,8 +199,8 @@ class CloudProvider(ABC):
         """Seconds in which the clock has stood: 0, except on a market that waits for this computer."""
         return 0.0
 
-    def attend(self) -> None:
-        """A run uses the provider from now on, until `close`."""
+    def attend(self, *, starting: bool = False) -> None:
+        """A run uses the provider from now on, until `close`; `starting`: it decides nothing before the next call."""
 
     @abstractmethod
     def now(self) -> int:

@@ -65,11 +65,11 @@ _LOCAL_STARTUP, _LOCAL_OWN_STARTUP = 1.0, 5.0
 one's own are mostly PyTorch's, whose import takes two seconds of a core, and more nodes than there are cores start at a
 time."""
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
-# of requests to a cloud, or of this computer's processes, which the market's clock multiplies. Before machines are
-# ordered, a trainer of one's own is loaded in a process of its own.
+# of requests to a cloud, or of this computer's processes, which the market's clock multiplies. It stands while a run
+# starts up, but only once a process of the run measures it.
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
-_LOCAL_ORDER, _LOCAL_OWN_ORDER, _LOCAL_ENDING = 1.0, 5.0, 0.2
-_LOCAL_SPREAD = 0.4
+_LOCAL_ORDER, _LOCAL_ENDING = 0.5, 0.2
+_LOCAL_SPREAD = 0.6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,8 +203,8 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
     if gang and spec.program.parallel is not None:
         unit = "update"
     if spec.is_local:
-        second, order = spec.local.speed * SECOND, _LOCAL_OWN_ORDER if has_own_trainer(spec) else _LOCAL_ORDER
-        times = LaunchTimes(round(order * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
+        second = spec.local.speed * SECOND
+        times = LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
     return Demand(
         name=spec.name,
         objective=spec.objective,

@@ -15,7 +15,7 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, usd_text
 from spotctl.home.errors import SpotctlError
 from spotctl.planning.errors import NotInTime, OverBudget
-from spotctl.planning.values import CLOCK, AllocatedJob, FirstDecision, JobPlan
+from spotctl.planning.values import CLOCK, SPECIFIED, AllocatedJob, FirstDecision, JobPlan
 
 RATE_HOURS = 6
 """A job of unknown length is played for this long, for its dollars per hour."""
@@ -29,6 +29,8 @@ CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
 """Finished clocks that may be lost with all machines: checkpoints are written while the next clock is computed."""
 _MATTERS = 0.02
 """Costs, chances and times that differ by less count as equal."""
+_COMPUTER_SPREAD = 0.15
+"""Spread of the logarithm of the time that work takes on this computer, where only the job file says how long."""
 _MAX_SLOWDOWN = 1.25
 """A plan that takes this much longer is not chosen for its lower cost."""
 
@@ -69,6 +71,9 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     def move_usd(origin: Market, target: Market) -> float:
         return 0.0 if roaming is None else roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
 
+    spread = max((rates[market.instance_type].spread for market in rented), default=0.0)
+    if plan.job.spec.is_local and plan.job.hours_from == SPECIFIED and not plan.demand.work.timed:
+        spread = spread or _COMPUTER_SPREAD
     return ForecastJob(
         decider=deciders(plan, plan.at),
         offers=decider.offers,
@@ -86,7 +91,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         lease=decider.lease,
         nodes=decider.limits.nodes,
         scaling=next((rate.scaling for rate in rates.values() if rate.scaling), 0.0),
-        speed_spread=max((rates[market.instance_type].spread for market in rented), default=0.0),
+        speed_spread=spread,
         saved_gb=plan.demand.saved_gb,
         moving=move_usd,
         most_decisions=most_decisions if roaming is None else _ROAMING,

@@ -78,6 +78,7 @@ class LocalProvider(CloudProvider):
         self._read_market, self._settings = market, settings
         self._links: dict[str, AgentLink] = {}
         self._closed = Event()
+        self._starts: bool | None = None
 
     def begin(self, moment: int, speed: float) -> None:
         """Starts the market at a moment of its history; its clock runs `speed` times faster than this computer's.
@@ -94,10 +95,15 @@ class LocalProvider(CloudProvider):
             self._clock.start(moment, speed)
         self._delays.take_part()
 
-    def attend(self) -> None:
-        """See `CloudProvider`. The market's clock stands while this process and its machines are delayed."""
+    def attend(self, *, starting: bool = False) -> None:
+        """See `CloudProvider`. The market's clock stands while this process and its machines are delayed or start."""
+        if starting == self._starts:
+            return
+        begun, self._starts = self._starts is not None, starting
+        self._delays.take_part(starting=starting)
+        if begun:
+            return
         clock = MarketClock(self._clock.path)
-        self._delays.take_part()
 
         def look() -> None:
             while not self._closed.wait(_LOOK_SECONDS) and clock.path.exists():

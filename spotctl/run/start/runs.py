@@ -267,7 +267,7 @@ def _conduct(
         resume_state.make_rendezvous(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
-    environment.provider.attend()
+    environment.provider.attend(starting=not journal.state.orders)
     environment = replace(
         environment,
         lists=lambda: library(settings).catalog.lists,
@@ -292,6 +292,7 @@ def _conduct(
         report = turn_reports(spec, runner, observer)
 
         def between_turns() -> None:
+            environment.provider.attend()
             report()
             copies.look(runner.state)
 

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ import pytest
 from spotctl.clouds.local import delays
 from spotctl.clouds.local.clock import MarketClock
 from spotctl.clouds.local.delays import MAX_START_NS, Delays, delay_of
+from spotctl.clouds.local.provider import LocalProvider
+from spotctl.clouds.local.replayed import Replayed
 
 MS = 10**6
 
@@ -139,3 +143,16 @@ def test_a_real_child_is_measured(tmp_path: Path) -> None:
         assert {str(os.getpid()), str(child.pid)} <= threads.keys()
         assert child.stdin is not None
         child.stdin.close()
+
+
+def test_the_clock_stands_until_a_run_first_decides(tmp_path: Path) -> None:
+    with closing(LocalProvider(tmp_path, lambda: Replayed.of(()))) as market:
+        market.begin(0, 1.0)
+        market.attend(starting=True)
+        until = time.monotonic() + 60
+        while not market.stood_seconds and time.monotonic() < until:
+            time.sleep(0.01)
+        assert market.stood_seconds
+        market.attend()
+        (own,) = (json.loads(file.read_text()) for file in (tmp_path / "delays").glob("*-*.json"))
+        assert own["starting"] is None
