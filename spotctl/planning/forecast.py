@@ -29,8 +29,8 @@ CLOCKS_AT_RISK, _CLOCK_OF_UNKNOWN_LENGTH = 2, MINUTE
 """Finished clocks that may be lost with all machines: checkpoints are written while the next clock is computed."""
 _MATTERS = 0.02
 """Costs, chances and times that differ by less count as equal."""
-_COMPUTER_SPREAD = 0.15
-"""Spread of the logarithm of the time that work takes on this computer, where only the job file says how long."""
+_COMPUTER_SECONDS, _COMPUTER_SPREAD = 5.0, 0.15
+"""Seconds by which work on this computer may differ from the job file's word, and the greatest share of its length."""
 _MAX_SLOWDOWN = 1.25
 """A plan that takes this much longer is not chosen for its lower cost."""
 
@@ -73,7 +73,8 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
 
     spread = max((rates[market.instance_type].spread for market in rented), default=0.0)
     if plan.job.spec.is_local and plan.job.hours_from == SPECIFIED and not plan.demand.work.timed:
-        spread = spread or _COMPUTER_SPREAD
+        seconds = plan.cost.estimate.hours * 3600 / plan.job.spec.local.speed
+        spread = spread or min(_COMPUTER_SPREAD, _COMPUTER_SECONDS / max(seconds, 1.0))
     return ForecastJob(
         decider=deciders(plan, plan.at),
         offers=decider.offers,
