@@ -145,12 +145,12 @@ def moment_of(text: str, now: int) -> int:
 
 def time_zone(name: str) -> tzinfo:
     """The time zone of the option --tz."""
+    if name == "UTC":
+        return UTC
     from zoneinfo import ZoneInfo, available_timezones
 
     from spotctl.files.job.conversions import meant
 
-    if name == "UTC":
-        return UTC
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
 INSTALLATION_TAG, RUN_TAG, INTENT_TAG = "spotctl-installation", "spotctl-run", "spotctl-intent"
 """The installation (`spotctl.home.installation`) and the run that rented a machine, and the number of the intent
 in that run's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMachine:
+    """A machine of this installation that a provider shows."""
+
+    id: str
+    """Id of the machine."""
+    run: str
+    """Run for which it was rented."""
+    market: str
+    """Its market."""
 
 
 def installation_id(home: Path) -> str:

@@ -95,10 +95,6 @@ def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
     return _intended(_changed(state, orders=orders, ordered=ordered), event, at)
 
 
-def _return_intended(state: RunState, event: ev.ReturnIntended, at: int) -> RunState:
-    return _machines(_intended(state, event, at), event.machines, lambda held: _changed(held, returned_at=at))
-
-
 def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
     """Machines may come in several events: those of a lost answer are found by listing."""
     order = state.orders[event.intent]
@@ -334,7 +330,9 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.OrderSettled: _settled,
     ev.RenewIntended: _intended,
     ev.Renewed: _renewed,
-    ev.ReturnIntended: _return_intended,
+    ev.ReturnIntended: lambda state, event, at: _machines(
+        _intended(state, event, at), event.machines, lambda held: _changed(held, returned_at=at)
+    ),
     ev.Returned: lambda state, event, _: _closed(state, event.intent),
     ev.ReturnScheduled: _leaves,
     ev.MachineRan: lambda state, event, at: _machine(state, event.id, running=True, ran=at),

@@ -110,10 +110,7 @@ def stored(known: Callable[[], Library]) -> Tariff:
     """
 
     opened = cache(known)
-
-    @cache
-    def history(market: Market) -> PriceSeries:
-        return opened().series(market)
+    history: Callable[[Market], PriceSeries] = cache(lambda market: opened().series(market))
 
     def prices(market: Market, now: int) -> PriceSeries:
         series = history(market)

@@ -5,6 +5,8 @@ rows of a run are numbered and chained (`schema`). The end of a run is written t
 Other processes can read while a run writes.
 """
 
+from __future__ import annotations
+
 import os
 import sqlite3
 import time
@@ -13,18 +15,22 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from pricing_data.units import DAY
 from spotctl.home.paths import make_private_file, make_private_folder
 from spotctl.log import schema
-from spotctl.log.events import Event, RowsLost, RunBegan, RunEnded
 from spotctl.log.jobs import is_used_elsewhere
 from spotctl.log.outcomes import BrokenLog, LogFailed
 from spotctl.log.schema import ChainEnd, StoredRow, checksum, link_of
-from spotctl.log.state import LogRow
+
+if TYPE_CHECKING:
+    # These imports take longer than a whole report on ended runs, which reads no event.
+    from types import TracebackType
+
+    from spotctl.log.events import Event, RowsLost, RunBegan, RunEnded
+    from spotctl.log.state import LogRow
 
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
 WAIT_MS = 10_000
@@ -56,7 +62,7 @@ class EventLog(AbstractContextManager["EventLog"]):
     """The log of all runs."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._is_read = path, False
         try:
             make_private_folder(path.parent)
             for end in ("", "-wal", "-shm"):
@@ -85,6 +91,8 @@ class EventLog(AbstractContextManager["EventLog"]):
     def append(self, run: str, at: int, event: Event) -> LogRow:
         """Appends an event; when this returns, it is on disk, and the cost of a run that it ends, too."""
         from spotctl.log.event_json import to_json
+        from spotctl.log.events import RunEnded
+        from spotctl.log.state import LogRow
 
         kind, body = type(event).__name__, to_json(event)
         content = checksum(run, at, kind, body)
@@ -131,6 +139,7 @@ class EventLog(AbstractContextManager["EventLog"]):
         from its rows. LogFailed: the disk fails."""
         try:
             from spotctl.log.ledger.final_cost import final_account
+            from spotctl.log.state import LogRow
 
             rows = self.of_run(run)
             # No figure depends on the position of a row.
@@ -195,9 +204,12 @@ class EventLog(AbstractContextManager["EventLog"]):
             raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
         return rows
 
-    def _followed(self, rows: Iterable[StoredRow], number: int, link: int) -> tuple[int, int]:
+    def _followed(self, rows: Sequence[StoredRow], number: int, link: int) -> tuple[int, int]:
         """The number and link of the last of some rows of a run, after a row with these. BrokenLog: one row does not
         follow the row before it."""
+        if rows and schema.links_after(rows, number, link):
+            # Nearly always, and many times as fast as the loop, which finds the row.
+            return cast("tuple[int, int]", rows[-1][-2:])
         for position, run, at, kind, body, stored, own, expected in rows:
             if own is None:
                 continue
@@ -280,18 +292,24 @@ class EventLog(AbstractContextManager["EventLog"]):
             return
         with self.snapshot():
             self.verify()
-            last = dict[str, tuple[int, int]]()
-            for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0):
-                for run, rows in groupby(portion, itemgetter(1)):
-                    last[run] = self._followed(rows, *last.get(run, (0, 0)))
-            for run, end in self.ends().items():
-                number, link = last.get(run, (0, 0))
-                if (number, link) != (end.rows, end.link):
-                    raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
+            # The upgrade that has just numbered all rows has read them.
+            if not self._is_read:
+                self._follow_all()
         if self._has_chains:
             with suppress(LogFailed), self._transaction() as cursor:
                 cursor.execute("DELETE FROM checks")
                 cursor.execute("INSERT INTO checks (at_us) VALUES (?)", (now,))
+
+    def _follow_all(self) -> None:
+        """Reads all rows. BrokenLog: one was changed, or does not follow the one before it in its run."""
+        last = dict[str, tuple[int, int]]()
+        for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0):
+            for run, rows in groupby(sorted(portion, key=itemgetter(1)), itemgetter(1)):
+                last[run] = self._followed(list(rows), *last.get(run, (0, 0)))
+        for run, end in self.ends().items():
+            number, link = last.get(run, (0, 0))
+            if (number, link) != (end.rows, end.link):
+                raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
 
     def _check_counts(self) -> None:
         with self._failing():
@@ -313,9 +331,8 @@ class EventLog(AbstractContextManager["EventLog"]):
                 portion = cursor.fetchmany(schema.PORTION)
             if not portion:
                 return
-            for row in portion:
-                if not schema.is_as_written(row):
-                    raise BrokenLog(self.damaged(f"row {row[0]} was changed"))
+            if (position := schema.first_changed(portion)) is not None:
+                raise BrokenLog(self.damaged(f"row {position} was changed"))
             yield portion
 
     # -- the file ------------------------------------------------------------------------------------------------------
@@ -337,7 +354,7 @@ class EventLog(AbstractContextManager["EventLog"]):
         if version == schema.FORMAT and schema.must_be_upgraded(self._db):
             # A log that cannot be written is read as it is.
             with suppress(LogFailed), self._transaction() as cursor:
-                schema.upgrade(cursor, numbers=not is_used_elsewhere(self._path.with_name("locks")))
+                self._is_read = schema.upgrade(cursor, numbers=not is_used_elsewhere(self._path.with_name("locks")))
         lost = BrokenLog(f"event log {self._path} has lost all its rows; {CURE}")
         if version == 0 and has_begun:
             raise lost
@@ -395,7 +412,6 @@ def connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
 def _with_events(rows: Sequence[StoredRow]) -> list[LogRow]:
     if not rows:
         return []
-    # This import takes longer than a whole report on ended runs, which reads no event.
     from spotctl.log.event_json import log_rows
 
     return log_rows(rows)

@@ -17,7 +17,7 @@ from spotctl.clouds.provider import CloudProvider, Machine, MachineState, Resour
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
-from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
+from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, ShownMachine, installation_id
 from spotctl.home.paths import Paths
 from spotctl.log.jobs import is_running, runner_of
 from spotctl.log.statuses import read_log
@@ -27,18 +27,6 @@ _NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)
 LOCAL = "local"
 
 _ROUNDS, _PAUSE = 120, 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class ShownMachine:
-    """A machine of this installation that a provider shows."""
-
-    id: str
-    """Id of the machine."""
-    run: str
-    """Run for which it was rented."""
-    market: str
-    """Its market."""
 
 
 @dataclass(frozen=True, slots=True)

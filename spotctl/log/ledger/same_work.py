@@ -200,7 +200,7 @@ def _of_clocks(state: RunState, working: Sequence[_Working], now: int, offer: On
     moments = np.array([state.started, *(at for at, _ in state.paces)])
     whole = sum((end - begin) * nu for begin, end, nu in working)
     begins, ends, speeds = np.array(working, dtype=float).reshape(-1, 3).T
-    worked = (np.clip(moments[:, None], begins, ends) - begins) @ speeds
+    worked = (np.minimum(np.maximum(moments[:, None], begins), ends) - begins) @ speeds
     shared = _time_in(moments, working)
     every = [*working, *_working(state, now, reliable=True)]
     for_alone, with_others = np.diff(_time_in(moments, every) - shared), np.diff(shared)
@@ -236,11 +236,13 @@ def _of_clocks(state: RunState, working: Sequence[_Working], now: int, offer: On
 
 def _time_in(moments: Ints, spells: Iterable[_Working]) -> Ints:
     """For how long, up to each moment, at least one of these machines worked."""
-    total, until = np.zeros_like(moments), 0
+    apart = list[list[int]]()
     for begin, end, _ in sorted(spells):
-        total += np.clip(moments, max(begin, until), max(end, until)) - max(begin, until)
-        until = max(end, until)
-    return total
+        if apart and begin <= apart[-1][1]:
+            apart[-1][1] = max(end, apart[-1][1])
+        else:
+            apart.append([begin, end])
+    return sum((np.minimum(np.maximum(moments, begin), end) - begin for begin, end in apart), np.zeros_like(moments))
 
 
 def _quantiles(weighted: Sequence[tuple[float, float]]) -> tuple[float, ...]:

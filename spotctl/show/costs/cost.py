@@ -10,10 +10,9 @@ from datetime import tzinfo
 from fractions import Fraction
 from itertools import chain
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR, NANOS_PER_DOLLAR
-from spotctl.log.events import RowsLost
 from spotctl.log.ledger.account import STEPS, RowsInTurn, RunPart, RunTimeline, Sums, sums_of
 from spotctl.log.ledger.rows import LedgerRow, Use
 from spotctl.log.outcomes import DONE
@@ -32,6 +31,9 @@ from spotctl.show.costs.periods import (
     overlaps,
     part_of,
 )
+
+if TYPE_CHECKING:
+    from spotctl.log.events import RowsLost
 
 WAITING = frozenset({Use.STARTING, Use.LOADING, Use.IDLE})
 """Paid time without work: machines that start, load, or idle before others are ready or after the end."""

@@ -5,52 +5,52 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec import json
 
 from pricing_data.errors import PricingDataError
-from pricing_data.market import Market
-from pricing_data.series import PriceSeries
-from spotctl.clouds.errors import NotFound, ProviderError
-from spotctl.clouds.link import LeaseTimes
-from spotctl.clouds.provider import CloudProvider
-from spotctl.clouds.wiring import provider_of
-from spotctl.files.job.programs import Training
-from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import JobSpec
-from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
-from spotctl.log import budget, store
-from spotctl.log.budget import Tariff
-from spotctl.log.events import Planned, RowsLost
-from spotctl.log.ledger.project import recorded, spending
-from spotctl.log.ledger.same_work import same_work
-from spotctl.log.ledger_reader import present_of, stored_prices
+from spotctl.log import store
 from spotctl.log.outcomes import BrokenLog, LogFailed
-from spotctl.log.schema import StoredRow
-from spotctl.log.state import RunState
-from spotctl.log.statuses import latest_run
-from spotctl.log.store import EventLog
 from spotctl.show.runs.run_view import MarketView, Money, RunView, run_view
-from spotctl.show.runs.timeline import MachineCount, Timeline, TimelineEvent, follow
+
+if TYPE_CHECKING:
+    # Only runs that go on need these; they take longer to import than thousands of ended runs to show.
+    from pricing_data.market import Market
+    from pricing_data.series import PriceSeries
+    from spotctl.clouds.provider import CloudProvider
+    from spotctl.files.job.spec import JobSpec
+    from spotctl.home.config import Settings
+    from spotctl.log.budget import Tariff
+    from spotctl.log.events import Planned, RowsLost
+    from spotctl.log.schema import StoredRow
+    from spotctl.log.state import RunState
+    from spotctl.show.runs.timeline import MachineCount, TimelineEvent
 
 
 class RunViews:
     """Makes the views of runs. The job, the provider and the prices of a run are each read once."""
 
     def __init__(self, settings: Settings) -> None:
+        from spotctl.log.ledger_reader import stored_prices
+
         self.settings, self._stored = settings, stored_prices(settings)
         self._known: dict[str, tuple[JobSpec, CloudProvider, Tariff]] = {}
 
     def terms(self, state: RunState) -> tuple[JobSpec, CloudProvider, Tariff]:
         """The job of a run, its provider, and the provider's prices."""
+        from spotctl.clouds.wiring import provider_of
+        from spotctl.files.job.reader import restored
+        from spotctl.log.budget import tariff_of
+
         assert state.began is not None
         if state.run not in self._known:
             spec = restored(state.began.spec, self.settings.home)
             provider = provider_of(self.settings, spec)
-            self._known[state.run] = spec, provider, budget.tariff_of(provider, state.started)
+            self._known[state.run] = spec, provider, tariff_of(provider, state.started)
         return self._known[state.run]
 
     def listed(self, state: RunState, elsewhere: Collection[str] = ()) -> RunView:
@@ -58,17 +58,29 @@ class RunViews:
 
         To runs `elsewhere`, a runner on another computer attends.
         """
+        from spotctl.log.ledger.project import spending
+        from spotctl.log.ledger_reader import present_of
+
         now, attended = present_of(state, self.settings, elsewhere)
         spent = spending(state, self._stored, now, attended=attended)
         return run_view(state, now, attended=attended, money=Money(spent))
 
     def of(self, state: RunState, *, attended: bool = True) -> RunView:
         """A run now; at its end, if it has ended. `attended`: a process renews its leases."""
+        from spotctl.log.ledger_reader import present_of
+
         now, _ = present_of(state, self.settings)
         return self.at(state, now, attended=attended)
 
     def at(self, state: RunState, now: int, *, attended: bool = True) -> RunView:
         """A run in a state, at a moment of its clock."""
+        from spotctl.clouds.errors import ProviderError
+        from spotctl.clouds.link import LeaseTimes
+        from spotctl.files.job.programs import Training
+        from spotctl.log.budget import committed as committed_by
+        from spotctl.log.ledger.project import recorded, spending
+        from spotctl.log.ledger.same_work import same_work
+
         spec, _, tariff = self.terms(state)
         spent = spending(state, self._stored, now, attended=attended)
         limit = None if spec.budget is None else spec.budget * 3600
@@ -78,7 +90,7 @@ class RunViews:
         else:
             try:
                 teardown = LeaseTimes.of(spec).teardown
-                committed = budget.committed(state, now, recorded(state, tariff), teardown)
+                committed = committed_by(state, now, recorded(state, tariff), teardown)
             except (ProviderError, PricingDataError):
                 # Prices are missing, or the local market was restarted at an earlier time since the run was
                 # interrupted.
@@ -113,11 +125,13 @@ class Watcher:
     """Reads the latest run of a job from the event log; switches to a newer run once this one has ended."""
 
     def __init__(self, job: str, settings: Settings, elsewhere: Collection[str] = ()) -> None:
+        from spotctl.show.runs.timeline import Timeline
+
         self._job, self._settings, self._elsewhere = job, settings, elsewhere
         self._paths = Paths(settings.home)
         if not self._paths.log.exists():
             raise BadRequest(f"no job named {job!r} was launched (spotctl launch FILE)")
-        self._log = EventLog(self._paths.log)
+        self._log = store.EventLog(self._paths.log)
         self._timeline = Timeline()
         self._views = RunViews(settings)
 
@@ -132,6 +146,11 @@ class Watcher:
 
     def look(self) -> WatchedRun:
         """The run as it is now; reads the events that were logged since the last call."""
+        from spotctl.clouds.errors import NotFound
+        from spotctl.log.ledger_reader import present_of
+        from spotctl.log.statuses import latest_run
+        from spotctl.show.runs.timeline import Timeline, follow
+
         newest = (
             latest_run(self._log, self._job) if self._timeline.state.ended or not self._timeline.state.run else None
         )
@@ -144,7 +163,8 @@ class Watcher:
         known, state = self._timeline, self._timeline.state
         now, attended = present_of(state, self._settings, self._elsewhere)
         view = self._views.at(state, now, attended=attended)
-        tariff, prices = self._views.terms(state)[2], dict[Market, PriceSeries]()
+        tariff = self._views.terms(state)[2]
+        prices: dict[Market, PriceSeries] = {}
         for line in view.markets:
             with suppress(NotFound, PricingDataError):
                 prices[line.market] = tariff.prices(line.market, view.now)

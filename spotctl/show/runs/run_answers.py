@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import format_time
+from spotctl.home.installation import ShownMachine
 from spotctl.log.salvage import Damage
-from spotctl.run.orphans import EmergencyReturn, ShownMachine
+from spotctl.run.orphans import EmergencyReturn
 from spotctl.show.columns import Column
 from spotctl.show.plans.plan_answers import CLUSTER
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import counted, format_time, to_usd, usd
-from spotctl.run.orphans import ShownMachine
+from spotctl.home.installation import ShownMachine
 from spotctl.show.columns import Column, as_json, table
 from spotctl.show.phrases import loss_text, moment, spending_text
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.spotctl.log.test_losses import ended
+from tests.spotctl.show.costs.made import write_log
+
 SDKS = ("boto3", "botocore", "google.cloud", "google.auth", "azure")
 HEAVY = (*SDKS, "httpx", "pandas", "scipy", "duckdb", "pyarrow", "matplotlib", "highspy")
 NOT_FOR_HELP = (
@@ -82,6 +85,23 @@ def test_status_and_a_rejected_job_file_import_no_sdk_and_no_numerics(tmp_path: 
     assert "exit code: 0" in ran(RUN, WORDS=status, FORBIDDEN=(*HEAVY, "agileml.engines", "agileml.roles"))
     words = ["--home", str(tmp_path), "launch", str(tmp_path / "job.yaml")]
     assert "exit code: 2" in ran(RUN, WORDS=words, FORBIDDEN=(*HEAVY, "numpy", "sqlite3"))
+
+
+NOT_FOR_ENDED_RUNS = (
+    *(*HEAVY, "numpy", "yaml", "bidbrain.billing", "spotctl.log.events", "spotctl.log.state"),
+    *("spotctl.files.job.reader", "spotctl.clouds.provider", "spotctl.planning", "agileml"),
+)
+
+
+@pytest.mark.parametrize("command", ["status", "report cost"])
+def test_of_ended_runs_status_and_report_import_what_prints_their_kept_answers(tmp_path: Path, command: str) -> None:
+    write_log([ended("train-00000a", "train"), ended("tune-00000b", "tune")], tmp_path)
+    words = ["--home", str(tmp_path), *command.split()]
+    # The first of a day checks all rows; it may import more.
+    ran(RUN, WORDS=words, FORBIDDEN=())
+    shown = ran(RUN, WORDS=words, FORBIDDEN=NOT_FOR_ENDED_RUNS)
+    assert "$2.40" in shown
+    assert "exit code: 0" in shown
 
 
 @pytest.mark.parametrize(
