@@ -125,12 +125,12 @@ def _try_fully(session: Session, kit: Kit, steps: Sequence[str], *, yes: bool, j
 
 def _compare_bill(session: Session, cloud: str, bill: Path, *, json_: bool) -> None:
     """Compares the bill of the last full trial with the ledger, and adds the result to the trial's record."""
+    from spotctl.log.ledger.rows import usd
     from spotctl.log.ledger_reader import read
     from spotctl.run.trial.conduct import kept_file
     from spotctl.run.trial.record import as_json, from_json
     from spotctl.show.costs.bills.read import read_bill
     from spotctl.show.costs.bills.reconcile import reconcile
-    from spotctl.show.costs.cost import usd
 
     kept_path = kept_file(session.settings, cloud)
     if not kept_path.is_file():

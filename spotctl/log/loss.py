@@ -209,8 +209,9 @@ def _slots(raw: RawLog, usable: Collection[int]) -> dict[str, list[tuple[int, fl
     return slots
 
 
-def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[RawRow]:
-    """The rows of the repaired log: the usable ones, a beginning for each run, and marks of what is lost at the end."""
+def left(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[RawRow]:
+    """The rows that a damaged log has left: the usable ones, a beginning for each run, and marks of what is lost at the
+    end."""
     runs = dict[str, list[RawRow]]()
     for row in usable:
         runs.setdefault(row.run, []).append(row)
@@ -221,17 +222,6 @@ def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list
     for run, first in first_of.items():
         whole.append(_beginning(run, first, runs.get(run, ()), usable))
     whole.sort(key=lambda row: (row.id, row.kind != RunBegan.__name__))
-    at_end = marks(usable, losses, now)
-    lossy = dict.fromkeys(mark.run for mark in at_end if mark.run)
-    return [*whole, *at_end, *_ends(lossy, whole)]
-
-
-def marks(usable: Sequence[RawRow], losses: Iterable[Loss], now: int) -> list[RawRow]:
-    """The marks of what runs have lost."""
-    runs = dict[str, list[RawRow]]()
-    for row in usable:
-        runs.setdefault(row.run, []).append(row)
-    marked = list[RawRow]()
     for loss in losses:
         for run in _runs_of(loss, usable):
             last, rows = loss.positions[-1], runs.get(run, ())
@@ -244,8 +234,15 @@ def marks(usable: Sequence[RawRow], losses: Iterable[Loss], now: int) -> list[Ra
                 at = max([row.at for row in rows], default=_wall(usable, loss.first)[0])
                 since, until = max(before, default=min(later, default=at)), min(later, default=at)
             mark = RowsLost(len(loss.positions), loss.first, last, since, until, loss.kinds)
-            marked.append(_raw(run, at, mark))
-    return marked
+            whole.append(_raw(run, at, mark))
+    return whole
+
+
+def repaired(usable: Sequence[RawRow], losses: Sequence[Loss], now: int) -> list[RawRow]:
+    """The rows of the repaired log: those that are left, and an end for each run that has lost rows and has none."""
+    whole = left(usable, losses, now)
+    lossy = dict.fromkeys(row.run for row in whole if not row.id and row.run)
+    return [*whole, *_ends(lossy, whole)]
 
 
 def _beginning(run: str, first: int, rows: Sequence[RawRow], usable: Sequence[RawRow]) -> RawRow:

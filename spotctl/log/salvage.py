@@ -18,9 +18,9 @@ from spotctl.home.wall_clock import wall_us
 from spotctl.log import schema, store
 from spotctl.log.event_json import from_json
 from spotctl.log.events import RowsLost, RunBegan
-from spotctl.log.folding import after
+from spotctl.log.folding import after, fold
 from spotctl.log.jobs import is_running
-from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, losses_of, marks, misnumbered_runs, repaired
+from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, left, losses_of, misnumbered_runs, repaired
 from spotctl.log.outcomes import AlreadyRunning, BrokenLog
 from spotctl.log.schema import StoredRow, checksum
 from spotctl.log.state import LogRow, RunState
@@ -47,23 +47,24 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """The usable rows of a log, the runs that follow from them, what is damaged, what that loses, and what earlier
-    repairs have dropped."""
+    """The usable rows of a log, the runs that follow from them, what is damaged, what that loses, what earlier repairs
+    have dropped, and which runs have lost their beginning."""
 
     rows: tuple[RawRow, ...] = ()
     runs: tuple[RunState, ...] = ()
     damage: tuple[Damage, ...] = ()
     losses: tuple[Loss, ...] = ()
     dropped: tuple[tuple[str, RowsLost], ...] = ()
+    headless: frozenset[str] = frozenset()
 
     @property
     def began(self) -> tuple[RunBegan, ...]:
-        return tuple(run.began for run in self.runs if run.began is not None)
+        return tuple(run.began for run in self.runs if run.began is not None and run.run not in self.headless)
 
     @property
     def latest(self) -> tuple[RunState, ...]:
-        """The newest run of each job."""
-        return tuple({run.began.job: run for run in self.runs if run.began is not None}.values())
+        """The newest run of each job, of those that have their beginning."""
+        return tuple({run.job: run for run in self.runs if run.run not in self.headless}.values())
 
 
 def salvage(path: Path) -> Salvaged:
@@ -91,15 +92,21 @@ def salvage(path: Path) -> Salvaged:
     if not raw.failure:
         changed = misnumbered_runs(raw, usable).difference(flaw.run for flaw in damage)
         damage += [Damage("the numbers of the run's rows were changed", None, run) for run in sorted(changed)]
-    for mark in marks(usable, losses, wall_us()):
-        if mark.run in runs:
-            runs[mark.run] = after(runs[mark.run], _checked(mark))
     if not losses and raw.rows and raw.last != raw.rows[-1].id:
         damage.append(Damage(f"the number of the last row is {raw.rows[-1].id}, and not {raw.last}"))
-    runs.pop("", None)
-    headless = [run for run, state in runs.items() if state.began is None]
+    headless = [run for run, state in runs.items() if run and state.began is None]
     damage += [Damage("the row with which the run began is lost", None, run) for run in headless]
-    return Salvaged(tuple(usable), tuple(runs.values()), tuple(damage), tuple(losses), tuple(dropped))
+    # The state of a run that has lost rows is the one that it has after a repair, so that all commands say the same.
+    whole = left(usable, losses, wall_us())
+    lossy = {run: list[LogRow]() for run in (*headless, *(row.run for row in whole if not row.id))}
+    lossy |= {loss.run: [] for loss in losses if loss.run}
+    for kept in whole:
+        if kept.run in lossy:
+            lossy[kept.run].append(_checked(kept))
+    lost = frozenset([*headless, *(run for run in lossy if run not in runs)])
+    runs |= {run: fold(rows) for run, rows in lossy.items()}
+    runs = {run: runs[run] for run in dict.fromkeys(row.run for row in whole) if run}
+    return Salvaged(tuple(usable), tuple(runs.values()), tuple(damage), tuple(losses), tuple(dropped), lost)
 
 
 def _checked(stored: RawRow) -> LogRow:
@@ -126,11 +133,11 @@ def lossy_runs(path: Path) -> dict[str, list[StoredRow]] | None:
     runs = {flaw.run for flaw in salvaged.damage}
     if not runs or "" in runs:
         return None
-    left = dict[str, list[StoredRow]]()
-    for number, row in enumerate(repaired(salvaged.rows, salvaged.losses, wall_us()), 1):
+    of_run = dict[str, list[StoredRow]]()
+    for number, row in enumerate(left(salvaged.rows, salvaged.losses, wall_us()), 1):
         if row.run in runs:
-            left.setdefault(row.run, []).append((number, row.run, row.at, row.kind, row.body, None, None, None))
-    return left
+            of_run.setdefault(row.run, []).append((number, row.run, row.at, row.kind, row.body, None, None, None))
+    return of_run
 
 
 def repair(paths: Paths) -> tuple[Salvaged, Path | None]:

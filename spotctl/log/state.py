@@ -269,7 +269,7 @@ class RunState:
 
     @property
     def rows_lost(self) -> int:
-        """How many rows of the run a repair of the log has dropped."""
+        """How many rows of the run the log has lost."""
         return sum(loss.rows for loss in self.lost)
 
     @property

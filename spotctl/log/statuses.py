@@ -28,13 +28,14 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """The beginnings of all runs, the latest run of each job, and why that may not be all: what is damaged, and what a
-    repair has dropped that may be of any run."""
+    """The beginnings of all runs, the latest run of each job, and why that may not be all: what is damaged, what a
+    repair has dropped that may be of any run, and the runs of which not even the beginning can be read."""
 
     began: tuple[RunBegan, ...] = ()
     latest: tuple[RunState, ...] = ()
     damage: tuple[str, ...] = ()
     lost: tuple[RowsLost, ...] = ()
+    headless: tuple[RunState, ...] = ()
 
     def specs(self, home: Path) -> list[JobSpec]:
         """The jobs of all runs on real clouds."""
@@ -54,7 +55,9 @@ def read_log(settings: Settings) -> LogRead:
             return LogRead(tuple(began.values()), tuple(_newest(log, began)), lost=log.losses())
     except (BrokenLog, LogFailed) as error:
         salvaged = salvage(path)
-        return LogRead(salvaged.began, salvaged.latest, (str(error), *map(str, salvaged.damage)))
+        headless = tuple(run for run in salvaged.runs if run.run in salvaged.headless)
+        damage = (str(error), *map(str, salvaged.damage))
+        return LogRead(salvaged.began, salvaged.latest, damage, headless=headless)
 
 
 def job_names(settings: Settings) -> list[str]:

@@ -292,24 +292,19 @@ class EventLog(AbstractContextManager["EventLog"]):
             return
         with self.snapshot():
             self.verify()
+            last = dict[str, tuple[int, int]]()
             # The upgrade that has just numbered all rows has read them.
-            if not self._is_read:
-                self._follow_all()
+            for portion in () if self._is_read else self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0):
+                for run, rows in groupby(sorted(portion, key=itemgetter(1)), itemgetter(1)):
+                    last[run] = self._followed(list(rows), *last.get(run, (0, 0)))
+            for run, end in self.ends().items() if last else ():
+                number, link = last.get(run, (0, 0))
+                if (number, link) != (end.rows, end.link):
+                    raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
         if self._has_chains:
             with suppress(LogFailed), self._transaction() as cursor:
                 cursor.execute("DELETE FROM checks")
                 cursor.execute("INSERT INTO checks (at_us) VALUES (?)", (now,))
-
-    def _follow_all(self) -> None:
-        """Reads all rows. BrokenLog: one was changed, or does not follow the one before it in its run."""
-        last = dict[str, tuple[int, int]]()
-        for portion in self._stored("NOT INDEXED WHERE id > ? ORDER BY id", 0):
-            for run, rows in groupby(sorted(portion, key=itemgetter(1)), itemgetter(1)):
-                last[run] = self._followed(list(rows), *last.get(run, (0, 0)))
-        for run, end in self.ends().items():
-            number, link = last.get(run, (0, 0))
-            if (number, link) != (end.rows, end.link):
-                raise BrokenLog(self.damaged(f"row {number + 1} of run {run} is missing"))
 
     def _check_counts(self) -> None:
         with self._failing():

@@ -107,7 +107,7 @@ class RunTimeline:
     left_plan: tuple[str, ...] = ()
     """The purchases that departed from its plan."""
     rows_lost: int = 0
-    """How many of its rows a repair of the log has dropped."""
+    """How many of its rows the log has lost."""
     is_least: bool = False
     """Whether there are costs that its rows do not have: rows of the log are lost, or a price, or an order is open."""
 

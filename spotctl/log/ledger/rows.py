@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pricing_data.market import Market
-from pricing_data.units import NANO_SECONDS_PER_DOLLAR
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR, NANOS_PER_DOLLAR
 
 _PER_MICRO_DOLLAR = NANO_SECONDS_PER_DOLLAR // 1_000_000
 
@@ -101,6 +101,11 @@ class CostSoFar:
     def high(self) -> int | None:
         """The most that the run can have cost so far; None if that is unknown."""
         return None if self.is_least else self.amount
+
+
+def usd(amount: int) -> float:
+    """Nano-dollar-seconds as dollars, rounded to the nano-dollar, as every JSON and CSV has amounts of the ledger."""
+    return round(Fraction(amount, 3600)) / NANOS_PER_DOLLAR
 
 
 def micro_dollars(amount: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import format_time
-from spotctl.log.ledger.rows import Use
+from spotctl.log.ledger.rows import Use, usd
 from spotctl.show import columns as kit
 from spotctl.show.columns import Column
 from spotctl.show.costs import columns as fmt
@@ -25,7 +25,7 @@ from spotctl.show.costs.columns import (
     span_of,
     texts,
 )
-from spotctl.show.costs.cost import Figures, Group, Report, UnitTrend, trends_of, usd
+from spotctl.show.costs.cost import Figures, Group, Report, UnitTrend, trends_of
 from spotctl.show.costs.periods import By, Grouping, Month
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import Any
 
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR, counted, to_datetime, usd_text
 from spotctl.log.ledger.account import RunTimeline
+from spotctl.log.ledger.rows import usd
 from spotctl.show.columns import UNKNOWN, Column
-from spotctl.show.costs.cost import Figures, Report, usd
+from spotctl.show.costs.cost import Figures, Report
 from spotctl.show.costs.periods import BILLING, BY_TIME, keeps_runs_whole
 from spotctl.show.phrases import bound_of
 
@@ -42,12 +43,20 @@ def on_demand(figures: Figures, digits: int) -> str:
 def doubts(report: Report) -> list[str]:
     """Why totals say "at least" or "at most", in sentences."""
     whole, digits, reasons = report.whole, digits_of(report), list[str]()
+    lossy, unknown = (
+        sorted(run.run for run in report.runs if run.is_least and bool(run.rows_lost) is kind) for kind in (True, False)
+    )
+    names_of_lossy, names_of_unknown = (
+        ", ".join(runs[:MAX_NAMED]) + (" and others" if len(runs) > MAX_NAMED else "") for runs in (lossy, unknown)
+    )
     if whole.rows_lost:
+        # A part of them may be of any run.
+        in_runs = sum(run.rows_lost for run in report.runs) == whole.rows_lost
+        whose = f" of {names_of_lossy}" if in_runs else ""
         rows = counted(whole.rows_lost, "row")
-        reasons.append(f"at least: a repair of the event log has dropped {rows} (spotctl log check lists them)")
-    if unknown := sorted(run.run for run in report.runs if run.is_least and not run.rows_lost):
-        names = ", ".join(unknown[:MAX_NAMED]) + (" and others" if len(unknown) > MAX_NAMED else "")
-        reasons.append(f"at least: not all prices of {names} are known, or not all of its orders' outcomes")
+        reasons.append(f"at least: the event log has lost {rows}{whose} (spotctl log check lists them)")
+    if unknown:
+        reasons.append(f"at least: not all prices of {names_of_unknown} are known, or not all of its orders' outcomes")
     if whole.doubtful:
         low = money(whole.low, digits)
         reasons.append(
@@ -302,7 +311,7 @@ COLUMNS = {
             "high",
             "the most that the amount paid can be; null if that is unknown, because rows of the log or prices are lost",
         ),
-        FigureColumn("rows_lost", "rows lost", COUNT, "rows_lost", "rows of the log that a repair has dropped"),
+        FigureColumn("rows_lost", "rows lost", COUNT, "rows_lost", "rows of the log that are lost"),
         FigureColumn(
             "on_demand_usd",
             "on demand",

@@ -7,14 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from fractions import Fraction
 from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import NANO_SECONDS_PER_DOLLAR, NANOS_PER_DOLLAR
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR
 from spotctl.log.ledger.account import STEPS, RowsInTurn, RunPart, RunTimeline, Sums, sums_of
-from spotctl.log.ledger.rows import LedgerRow, Use
+from spotctl.log.ledger.rows import LedgerRow, Use, usd
 from spotctl.log.outcomes import DONE
 from spotctl.show.costs.periods import (
     BILLING,
@@ -132,11 +131,6 @@ class Figures:
     def usd_per_success(self) -> float | None:
         """Dollars per run that succeeded, with the cost of those that did not; None if none did."""
         return usd(self.total) / self.successes if self.successes and not self.is_least else None
-
-
-def usd(amount: int) -> float:
-    """Nano-dollar-seconds as dollars, rounded to the nano-dollar so that groups add up to the total as printed."""
-    return round(Fraction(amount, 3600)) / NANOS_PER_DOLLAR
 
 
 def total_of(sums: Iterable[Sums]) -> Sums:

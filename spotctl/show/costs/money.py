@@ -10,10 +10,10 @@ import numpy as np
 
 from pricing_data.market import Market
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
-from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use, usd
 from spotctl.show.costs.charts import Bar, BarPart, Layer, PriceLine, Series
 from spotctl.show.costs.columns import short_day
-from spotctl.show.costs.cost import Figures, Report, usd
+from spotctl.show.costs.cost import Figures, Report
 from spotctl.show.costs.markup import SERIES, series_class
 from spotctl.show.costs.periods import by_day, local
 

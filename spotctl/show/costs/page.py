@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pricing_data.units import HOUR, counted, usd_text
+from spotctl.log.ledger.rows import usd
 from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import cumulative, share_bar, stacked_bars
 from spotctl.show.costs.columns import HTML_GROUPS, texts
-from spotctl.show.costs.cost import Report, usd
+from spotctl.show.costs.cost import Report
 from spotctl.show.costs.markup import (
     ColumnHead,
     Html,

@@ -7,12 +7,13 @@ from statistics import median
 
 from pricing_data.units import HOUR, counted, to_datetime, usd_text
 from spotctl.log.ledger.account import Eviction, RunTimeline
+from spotctl.log.ledger.rows import usd
 from spotctl.log.outcomes import DONE
 from spotctl.show.columns import UNKNOWN
 from spotctl.show.costs import columns as fmt
 from spotctl.show.costs.charts import Dot, EvictionMark, Series, dot_chart, footprint, prices, unbroken
 from spotctl.show.costs.columns import HTML_RUNS, texts
-from spotctl.show.costs.cost import Report, RunCost, usd
+from spotctl.show.costs.cost import Report, RunCost
 from spotctl.show.costs.markup import (
     ColumnHead,
     Html,

@@ -203,7 +203,11 @@ def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestR
 
         read, views = read_log(settings), RunViews(settings)
         damage = read.damage or (str(error),)
-        return LatestRuns([views.listed(state, elsewhere) for state in read.latest], damage, read.lost)
+        newest_of = {state.job: state for state in read.latest}
+        for state in read.headless:
+            if state.job not in newest_of or newest_of[state.job].started < state.started:
+                newest_of[state.job] = state
+        return LatestRuns([views.listed(state, elsewhere) for state in newest_of.values()], damage, read.lost)
     known = {
         run: json.decode(content, type=RunView, dec_hook=lambda kind, text: kind(text))
         for run, (content, _) in kept.items()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import counted, format_time, to_usd, usd
+from pricing_data.units import counted, format_time, to_usd
 from spotctl.home.installation import ShownMachine
+from spotctl.log.ledger.rows import usd
 from spotctl.show.columns import Column, as_json, table
 from spotctl.show.phrases import loss_text, moment, spending_text
 
@@ -158,7 +159,7 @@ RUN: tuple[Column[RunView], ...] = (
         "the most that this can be; null if that is unknown, because rows of the log or prices are lost",
         lambda view: None if (high := _spending(view).high) is None else usd(high),
     ),
-    Column("rows_lost", "rows of the run that a repair of the log has dropped"),
+    Column("rows_lost", "rows of the run that the log has lost"),
     Column(
         "replayed",
         "whether the run is on the local market: then nothing is billed",

@@ -9,10 +9,9 @@ from math import floor
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, format_time
 from spotctl.clouds.bills import DOLLARS, BillKind
 from spotctl.log.events import Corrected
-from spotctl.log.ledger.rows import LedgerRow, micro_dollars
+from spotctl.log.ledger.rows import LedgerRow, micro_dollars, usd
 from spotctl.show.columns import Column
 from spotctl.show.costs.columns import dollars
-from spotctl.show.costs.cost import usd
 from spotctl.show.phrases import moment
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000

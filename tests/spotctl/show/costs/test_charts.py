@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
-from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use, usd
 from spotctl.show.costs import markup
 from spotctl.show.costs.charts import (
     Bar,
@@ -20,7 +20,6 @@ from spotctl.show.costs.charts import (
     share_bar,
     stacked_bars,
 )
-from spotctl.show.costs.cost import usd
 from spotctl.show.costs.markup import Html, el, fragment
 from spotctl.show.costs.money import cumulative_of, held_prices, markets_of, parts_of
 from tests.spotctl.show.costs.made import AWS, NIGHT, MadeRun, month, report_of, started_hour

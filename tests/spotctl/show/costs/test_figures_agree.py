@@ -15,10 +15,11 @@ from hypothesis import given, settings, strategies as st
 
 from pricing_data.units import DAY, HOUR
 from spotctl.log import events as ev
+from spotctl.log.ledger.rows import usd
 from spotctl.show.costs import answers, page, tables
 from spotctl.show.costs.answers import cost_summary
 from spotctl.show.costs.columns import counted_runs, digits_of, hours, money, whole_number
-from spotctl.show.costs.cost import Report, usd
+from spotctl.show.costs.cost import Report
 from spotctl.show.costs.money import MAX_BARS, bars_of, markets_of
 from spotctl.show.costs.periods import ALWAYS, By, Period, Subject, keeps_runs_whole, key_of
 from tests.spotctl.show.costs.made import NIGHT, MadeRun, night, report_of
