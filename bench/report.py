@@ -18,8 +18,8 @@ from spotctl.log import event_json, events as ev
 from spotctl.log.schema import checksum
 from spotctl.log.store import EventLog
 
-EVENTS, LIMIT, FIRST_LIMIT, RUNS = 100_000, 1.0, 0.6, 3
-ENDED, STATUS_LIMIT, FOCUS_MEGABYTES = 3000, 0.6, 200
+EVENTS, LIMIT, FIRST_LIMIT, RUNS = 100_000, 0.3, 0.6, 3
+ENDED, ENDED_LIMIT, STATUS_LIMIT, FOCUS_MEGABYTES = 3000, 0.8, 0.5, 200
 MARKET = Market.parse("aws/us-east-1/us-east-1a/c6i.2xlarge")
 FIRST = parse_time("2017-01-01T02:00:00Z")
 MACHINES, BATCHES, CLOCKS, RENEWALS = 4, 3, 250, 70
@@ -105,7 +105,12 @@ def _ended_runs() -> list[Row]:
         megabytes = peak_megabytes(focus)
     what = f"{ENDED:,} ended runs, {count:,} events"
     return [
-        Row(f"`report cost --json`, {what}", shown(later), f"at most {shown(LIMIT)}", times_faster(later, LIMIT)),
+        Row(
+            f"`report cost --json`, {what}",
+            shown(later),
+            f"at most {shown(ENDED_LIMIT)}",
+            times_faster(later, ENDED_LIMIT),
+        ),
         Row(f"`status`, {what}", shown(seen), f"at most {shown(STATUS_LIMIT)}", times_faster(seen, STATUS_LIMIT)),
         Row(f"`report cost --format focus`, {what}", shown(exported), "none"),
         Row(
@@ -123,25 +128,33 @@ def run() -> str:
         home = Path(folder)
         count = write(home, EVENTS // len(night(0)) + 1)
         command = _command(folder, "report cost --json")
-        firsts, laters = [], []
+        times: dict[str, list[float]] = {"DELETE FROM final_costs": [], "DELETE FROM checks": [], "": []}
+        processor_seconds(command)
         for _ in range(RUNS):
-            with closing(sqlite3.connect(Paths(home).log)) as log, log:
-                log.execute("DELETE FROM final_costs")
-            firsts.append(processor_seconds(command))
-            laters.append(processor_seconds(command))
+            for statement, seconds in times.items():
+                with closing(sqlite3.connect(Paths(home).log)) as log, log:
+                    log.execute(statement)
+                seconds.append(processor_seconds(command))
+    none_kept, first, later = map(min, times.values())
     what = f"`report cost --json` on {count:,} events"
     rows = [
         Row(
-            f"{what}, when no costs are kept",
-            shown(min(firsts)),
+            f"{what}, the first of a day",
+            shown(first),
             f"at most {shown(FIRST_LIMIT)}",
-            times_faster(min(firsts), FIRST_LIMIT),
+            times_faster(first, FIRST_LIMIT),
         ),
-        Row(f"{what}, later", shown(min(laters)), f"at most {shown(LIMIT)}", times_faster(min(laters), LIMIT)),
+        Row(f"{what}, later", shown(later), f"at most {shown(LIMIT)}", times_faster(later, LIMIT)),
+        Row(
+            f"{what}, when no costs are kept",
+            shown(none_kept),
+            f"at most {shown(FIRST_LIMIT)}",
+            times_faster(none_kept, FIRST_LIMIT),
+        ),
         *_ended_runs(),
     ]
     remark = (
         f"User and system time of the whole command, the least of {RUNS}, on a year of nights with their clocks and"
-        " leases. The log keeps what runs that have ended have cost."
+        " leases. The log keeps what a run has cost from its end on; the first report of a day also checks every row."
     )
     return table("Cost reports", remark, rows)

@@ -273,7 +273,7 @@ def _egress(state: RunState, sent: Sent, *, settled: bool) -> LedgerRow:
     amount = sent_amount(sent)
     page = _Page(state, state.machines[sent.id], state.at, replaces=False, settled=settled)
     row = page.row(ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
-    return row._replace(target=sent.target)
+    return row._replace(target=sent.target, sent=sent.bytes)
 
 
 def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:

@@ -47,7 +47,8 @@ class LedgerRow(NamedTuple):
     corrections are new rows. `begin` and `end` are microseconds UTC on the provider's clock (a replayed market's is in
     the past), `price` is in nano-dollars per hour, by the billing rule. `amount` and `on_demand` are exact, in
     nano-dollar-seconds; `on_demand` is the on-demand price of the same time. Refunds have negative amounts.
-    `listed` is the list price per hour (or GiB). `target` is where traffic went, `gcp/us-central1`, if that is known.
+    `listed` is the list price per hour (or GiB). `target` is where traffic went, `gcp/us-central1`, if that is known,
+    and `sent` its bytes.
     `doubtful` is the part of the amount that only counts because the end of the machine is not known.
     """
 
@@ -68,6 +69,7 @@ class LedgerRow(NamedTuple):
     listed: int = 0
     target: str = ""
     doubtful: int = 0
+    sent: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 https://focus.finops.org/focus-specification/v1-2/, column by column in docs/focus.md; columns that begin with `x_` are
 ours. `ListCost` is the list price of the time that was charged, which the specification asks for; what the same work
-would have cost on demand is in the other formats. `BilledCost` and `EffectiveCost` are zero on the local market. The
-log does not know the paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which keeps sums of
-a million rows exact.
+would have cost on demand is in the other formats. All costs and unit prices are zero on the local market, which bills
+nothing. The log does not know the paying account: `BillingAccountId` names the ledger. Amounts have 18 decimals, which
+keeps sums of a million rows exact.
 """
 
 import csv
@@ -46,6 +46,7 @@ class _ChargeType:
     noun: str
 
 
+_WITHOUT_QUANTITY = (ChargeKind.CORRECTION, ChargeKind.UNKNOWN)
 _MACHINE = _ChargeType("Compute", "Virtual Machines", "Hours", "Virtual Machine", "machine")
 _CHARGE_TYPES: Mapping[ChargeKind, _ChargeType] = {
     ChargeKind.COMPUTE: _MACHINE,
@@ -67,9 +68,9 @@ def csv_lines(report: Report, columns: Sequence[str]) -> Iterator[str]:
     templates: dict[tuple[object, ...], str] = {}
     yield _line(columns)
     for row in report.rows:
-        key = (row.market, row.reliable, row.spot, row.kind, row.use, row.settled, row.target, not row.price)
         machine = _quoted(row.machine)
-        of_row = {"ResourceId": machine, "ResourceName": machine, "Tags": tags[row.run]}
+        key = (row.market, row.reliable, row.spot, row.kind, row.use, row.settled, row.target, not machine)
+        of_row = {"ResourceId": machine, "Tags": tags[row.run]}
         cells = {**_when(row), **_money(row), **of_row}
         if key not in templates:
             # A line with places for the cells that differ from row to row.
@@ -93,7 +94,8 @@ def _constant(row: LedgerRow) -> dict[str, str]:
     """The columns that are equal for all rows with the same market, use and kind."""
     charge, names = _CHARGE_TYPES[row.kind], cloud_of(row.market.cloud).words
     how = "reliable" if row.reliable else row.market.pricing(spot=row.spot)
-    verb = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for"}.get(row.kind, "")
+    verbs = {ChargeKind.REFUND: "refund for", ChargeKind.CORRECTION: "correction for", ChargeKind.UNKNOWN: "rest of"}
+    verb, is_rest, has_sku = verbs.get(row.kind, ""), row.kind is ChargeKind.UNKNOWN, row.kind not in _WITHOUT_QUANTITY
     to = f" to {row.target}" if row.target else ""
     description = f"{verb} {how} {charge.noun} {row.market}{to} ({row.use.value})"
     return {
@@ -104,22 +106,23 @@ def _constant(row: LedgerRow) -> dict[str, str]:
         "BillingCurrency": _CURRENCY,
         "CapacityReservationId": row.market.reservation,
         "CapacityReservationStatus": "Used" if row.market.reservation else "",
-        "ChargeCategory": "Usage",
+        "ChargeCategory": "Adjustment" if is_rest else "Usage",
         "ChargeClass": "Correction" if row.kind is ChargeKind.CORRECTION else "",
         "ChargeDescription": description.strip(),
-        "ChargeFrequency": "Usage-Based",
+        "ChargeFrequency": "One-Time" if is_rest else "Usage-Based",
         "InvoiceIssuerName": names.provider,
-        "PricingCategory": "" if row.kind is ChargeKind.CORRECTION else "Dynamic" if row.spot else "Standard",
+        "PricingCategory": "" if not has_sku else "Dynamic" if row.spot else "Standard",
         "ProviderName": names.provider,
         "PublisherName": names.provider,
         "RegionId": row.market.region,
         "RegionName": row.market.region,
         "AvailabilityZone": "" if row.market.zone == NO_ZONE else row.market.zone,
-        "ResourceType": charge.resource,
+        "ResourceType": charge.resource if row.machine else "",
         "ServiceCategory": charge.category,
-        "ServiceName": names.service,
+        # A service is in one category only.
+        "ServiceName": names.service if charge is _MACHINE else f"{names.service} ({charge.noun})",
         "ServiceSubcategory": charge.subcategory,
-        **_sku(row, charge),
+        **(_sku(row, charge) if has_sku else {}),
         "PricingCurrency": _CURRENCY,
         "x_SpotctlKind": row.kind.value,
         "x_SpotctlUse": row.use.value,
@@ -153,32 +156,29 @@ _time = lru_cache(maxsize=1 << 12)(format_time)
 
 
 def _money(row: LedgerRow) -> dict[str, str]:
-    """The amount paid, and the list price of the same quantity."""
-    charged = _ratio(row.amount, NANO_SECONDS_PER_DOLLAR)
-    # Nothing is billed for a replayed market.
-    paid = "0.0" if row.market.is_synthetic else charged
-    money = {
-        "BilledCost": paid,
-        "EffectiveCost": paid,
-        "PricingCurrencyEffectiveCost": paid,
-        "ContractedCost": charged,
-        "ListCost": charged,
-    }
-    is_prepaid = not row.price and row.kind is ChargeKind.COMPUTE
-    if not (row.price or is_prepaid) or row.kind is ChargeKind.CORRECTION:
+    """The amount paid, and the list price of the same quantity; for a replayed market, nothing is billed."""
+    amount, price, listed = (0, 0, 0) if row.market.is_synthetic else (row.amount, row.price, row.listed)
+    charged = _ratio(amount, NANO_SECONDS_PER_DOLLAR)
+    names = ("BilledCost", "EffectiveCost", "PricingCurrencyEffectiveCost", "ContractedCost", "ListCost")
+    money = dict.fromkeys(names, charged)
+    if row.kind in _WITHOUT_QUANTITY:
         return money
-    price, listed, unit = _price(row.price), _price(row.listed), _CHARGE_TYPES[row.kind].unit
-    # The charge for reserved machines that are paid for already does not say how long they were used.
-    used, per_hour = (row.end - row.begin, HOUR) if is_prepaid else (row.amount, row.price * 3600)
-    quantity = _ratio(used, per_hour)
+    # A charge of nothing does not say how much was used, as that for reserved machines that are paid for already.
+    if row.price:
+        used, per_unit = row.amount, row.price * 3600
+    elif row.kind is ChargeKind.EGRESS:
+        used, per_unit = row.sent, 1 << 30
+    else:
+        used, per_unit = (row.end - row.begin) * (-1 if row.kind is ChargeKind.REFUND else 1), HOUR
+    quantity, unit = _ratio(used, per_unit), _CHARGE_TYPES[row.kind].unit
     # Prices and charges are in one currency, so that two columns have each.
     return {
         **money,
-        "ListCost": _ratio(row.listed * used, per_hour * NANOS_PER_DOLLAR),
-        "ContractedUnitPrice": price,
-        "PricingCurrencyContractedUnitPrice": price,
-        "ListUnitPrice": listed,
-        "PricingCurrencyListUnitPrice": listed,
+        "ListCost": _ratio(listed * used, per_unit * NANOS_PER_DOLLAR),
+        "ContractedUnitPrice": _price(price),
+        "PricingCurrencyContractedUnitPrice": _price(price),
+        "ListUnitPrice": _price(listed),
+        "PricingCurrencyListUnitPrice": _price(listed),
         "PricingQuantity": quantity,
         "PricingUnit": unit,
         "ConsumedQuantity": quantity,
@@ -186,14 +186,10 @@ def _money(row: LedgerRow) -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=1 << 12)
-def _price(nanos: int) -> str:
-    return _ratio(nanos, NANOS_PER_DOLLAR)
+_price = lru_cache(maxsize=1 << 12)(lambda nanos: _ratio(nanos, NANOS_PER_DOLLAR))
 
 
 def _sku(row: LedgerRow, charge: _ChargeType) -> dict[str, str]:
-    if row.kind is ChargeKind.CORRECTION:
-        return {}
     sku = f"{row.market.cloud}/{row.market.instance_type}/{row.market.os}/{charge.noun}"
     how = row.market.reservation or row.market.pricing(spot=row.spot)
     # All charges with the same `SkuPriceId` share these.

@@ -61,15 +61,29 @@ FAULTS: dict[str, tuple[str, Callable[[Line], None]]] = {
 """What is planted, and the rule that must notice it."""
 
 
-def made_up() -> Report:
+def made_up(*others: MadeRun) -> Report:
     """Runs with machines, refunds, disks, addresses, traffic and a correction, on all clouds; one is partly on reserved
     machines, which are paid for already."""
-    return report_of([night(0, np.random.default_rng(5)), _extras(), partly_reserved(0)])
+    return report_of([night(0, np.random.default_rng(5)), _extras(), partly_reserved(0), *others])
 
 
 def exported() -> str:
     """Their FOCUS 1.0 export."""
-    return "".join(focus.csv_lines(made_up(), focus.COLUMNS_1_0))
+    return "".join(focus.csv_lines(made_up(lossy()), focus.COLUMNS_1_0))
+
+
+def lossy() -> MadeRun:
+    """A run whose end says that it has cost more than its rows do."""
+    made = MadeRun("lossy-1", "lossy", NIGHT)
+    made.begin(kind="command", run="true")
+    made.price(AWS[0], [NIGHT, NIGHT + 9 * HOUR], [100_000_000] * 2)
+    made.end_machines(made.rent(AWS[0], 1, NIGHT), NIGHT + HOUR, "returned")
+    made.finish(NIGHT + HOUR)
+    at, end = made.events[-1]
+    assert isinstance(end, ev.RunEnded)
+    made.events[-1] = at, ev.RunEnded("done", "", end.wall_us, {"spent": 3600 * 10**9})
+    made.add(at, ev.RowsLost(1, 7, 7, NIGHT, at))
+    return made
 
 
 def _extras() -> MadeRun:
@@ -97,6 +111,7 @@ def _extras() -> MadeRun:
         # The first hour of an evicted machine is refunded on AWS.
         made.end_machines([name], NIGHT + HOUR - MINUTE, "evicted")
         made.add(NIGHT + 2 * HOUR, ev.Corrected(name, NIGHT + HOUR, -3_600_000, "bill.csv"))
+    made.add(NIGHT + MINUTE, ev.Sent("i-1", NIGHT + MINUTE, 5 * 2**30, 0))
     made.finish(NIGHT + 3 * HOUR, clocks=10)
     return made
 
