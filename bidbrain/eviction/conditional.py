@@ -3,7 +3,8 @@
 Boosted trees turn rows of the past into a predictor of rows; they were chosen in a walk-forward comparison
 (docs/decisions/0003-eviction-estimates.md). The predictor is used only if, fitted to the first three quarters of the
 history, it predicts the last quarter better than both plain shares do, the market's own and the pooled one. That
-quarter also says by how much its log-odds are to be scaled and shifted, so that predictions are met as often as stated.
+quarter also says by how much its log-odds are too high or too low, for likely and unlikely crossings apart, so that
+predictions are met as often as stated.
 
 A `CrossingPanel` has markets, each with its bid, as the rows that such a model is fitted to and predicts. A row is a
 start, a market and a moment, with only what was known then: the present state of the market (`PricePath.features`) and
@@ -41,10 +42,13 @@ _MIN_CROSSED_WINDOWS = 20
 # The starts of a window share its outcome and count several times in sums over starts; these are for six starts. With
 # less of them, rare crossings are learned by heart.
 _TREES = boosting.TreeSettings(ridge=60.0, leaf_curvature=60.0)
-# The standard deviations of shift and scale of log-odds before anything is known of them, and the part that is applied
-# of what was found: trees that knew three quarters of the history need more of it than those that know all.
-_SHIFT, _SCALE, _PART = 0.5, 0.35, 0.25
-_NEWTON_STEPS = 12
+# Log-odds at which predictions are corrected; in between, corrections are interpolated.
+_KNOTS = np.arange(-6.0, 5.0)
+_AS_STATED = 2.0
+"""How many rare crossings, or other outcomes, are taken to have been as likely as stated besides those held out."""
+# The part that is applied: trees that knew three quarters of the history need more correction than those that know all.
+_PART = 0.5
+_LEAST = 1e-6
 # Predictions within this distance in log-odds count as alike: 0.5 and 0.62, or 0.05 and 0.08.
 _SAME_LOG_ODDS = 0.5
 
@@ -105,13 +109,14 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     forest = _forest(panel, begin, until, rng) if best == "present" else None
     if forest is None:
         return replace(plain, inflation=inflation, reason=reason)
-    shift, scale = _scaling(boosting.log_odds(predicted), rows.crossed, 1 / inflation)
+    corrections = _corrections(boosting.log_odds(predicted), rows.crossed, 1 / inflation)
 
-    def scaled(probability: Floats) -> Floats:
-        return boosting.logistic(shift + scale * boosting.log_odds(probability))
+    def corrected(probability: Floats) -> Floats:
+        odds = boosting.log_odds(probability)
+        return boosting.logistic(odds + np.interp(odds, _KNOTS, corrections))
 
     return CrossingModel(
-        best, lambda rows: scaled(forest.probabilities(rows.data)), inflation, reason, scaled(predicted)
+        best, lambda rows: corrected(forest.probabilities(rows.data)), inflation, reason, corrected(predicted)
     )
 
 
@@ -132,16 +137,18 @@ def _forest(panel: CrossingPanel, begin: int, until: int, rng: np.random.Generat
     return boosting.fit(rows.data, rows.crossed.astype(np.float64), weights[chosen], _TREES, rng)
 
 
-def _scaling(odds: Floats, crossed: Bools, weight: float) -> tuple[float, float]:
-    """A part of the most likely shift and scale of log-odds, with Gaussian priors around none, by Newton's method."""
-    columns = np.stack([np.ones_like(odds), odds])
-    prior, fitted = np.array([_SHIFT, _SCALE]) ** -2.0, np.array([0.0, 1.0])
-    for _ in range(_NEWTON_STEPS):
-        probability = boosting.logistic(fitted @ columns)
-        slope = weight * columns @ (probability - crossed) + prior * (fitted - np.array([0.0, 1.0]))
-        bend = weight * (columns * probability * (1 - probability)) @ columns.T + np.diag(prior)
-        fitted = fitted - np.linalg.solve(bend, slope)
-    return _PART * float(fitted[0]), 1 + _PART * (float(fitted[1]) - 1)
+def _corrections(odds: Floats, crossed: Bools, weight: float) -> Floats:
+    """A part of how much the log-odds of held-out starts were too low near each of `_KNOTS`, if each start counts as
+    `weight` independent ones; where few were near, hardly anything."""
+    near = np.abs(odds - _KNOTS[:, None])
+    counted = weight * np.where(near <= 0.5, 1.0, np.where(near <= 1.5, 0.5, 0.0))
+    starts = np.maximum(counted.sum(axis=1), _LEAST)
+    stated = counted @ boosting.logistic(odds) / starts
+    assumed = _AS_STATED / np.maximum(stated * (1 - stated), _LEAST)
+    seen = (counted @ crossed + assumed * stated) / (starts + assumed)
+    odds_seen, odds_stated = (np.log((share + _LEAST) / (1 - share + _LEAST)) for share in (seen, stated))
+    corrections: Floats = _PART * (odds_seen - odds_stated)
+    return corrections
 
 
 def brier(predicted: Floats, rows: PanelRows) -> float:
