@@ -147,7 +147,13 @@ pictures: ## Draw the plots that the documentation shows
 	  --chaos "at clock 15 evict half warn 5s; at clock 25 join 2"
 	spotctl lab prices plot 'local/sim-east/*/c4.2xlarge' --last 12h --out docs/pictures/prices.png
 	spotctl lab beta show local/sim-east/sim-east-a/c4.2xlarge --plot docs/pictures/beta.png
-	$(PYTHON) -m bench.present_odds --moments 16 --markets 30 --only shipped 2016 --plot docs/pictures/odds.png
+	$(PYTHON) -m bench.present_odds --day --moments 8 --markets 2 --only shipped 2016 gpu \
+	  --plot docs/pictures/odds.png
+	rm -f build/scores.jsonl && mkdir -p build
+	$(PYTHON) -m bench.plan_scores --runs 10 --only us-west-2 --homes record --out build/scores.jsonl
+	$(PYTHON) -m bench.plan_scores --runs 6 --only us-west-2 --homes runs --out build/scores.jsonl
+	$(PYTHON) -m bench.plan_scores --runs 4 --only us-west-2 --homes nothing --out build/scores.jsonl
+	$(PYTHON) -m bench.plan_scores --plot docs/pictures/scores.png build/scores.jsonl
 
 docs: ## Build the site of the documentation in docs/_build (pip install '.[docs]'); needs no network
 	sphinx-build -W --keep-going -q -b html docs docs/_build

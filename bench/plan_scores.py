@@ -7,7 +7,8 @@ plan's decision object is then run on what really followed.
 The prior of spells is fitted to some of the records, and its width was chosen on others (`SEEN`); those that had no
 part in it, among them all of Google Cloud, are summed up by themselves. `constant` is the score there of one interval
 for every plan: P10 and P90 of what jobs paid in the records that were seen.
-`--out` records each plan, as a line of JSON, so that two commits can be compared plan by plan.
+`--out` records each plan, as a line of JSON, so that two commits can be compared plan by plan. `--plot PICTURE FILE...`
+draws the mean score of each zone and kind of home that such files record, and plans nothing.
 
 Prices are those of `../shared/data/regions/v100_prices.csv.gz` in its zones, elsewhere a constant 30% of on demand.
 """
@@ -46,6 +47,7 @@ from spotctl.cli.app import main as command_line
 from spotctl.files.job.reader import load
 from spotctl.home import config
 from spotctl.run.start.launch_plans import stored_plans
+from spotctl.show.plots import BLUE, INK, ORANGE, PURPLE, panels, save_plot
 
 FOLDER = Path("../shared/data")
 TYPES = {
@@ -295,6 +297,35 @@ def groups(outcomes: Sequence[PlanOutcome]) -> Iterator[str]:
         yield f"constant {np.mean([interval_score(low, high, outcome.paid) for outcome in others]):.3f}"
 
 
+def plot(files: Sequence[Path], path: Path) -> None:
+    """The mean interval score of each zone and kind of home, next to that of one interval for all plans."""
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    colors = dict(zip(KINDS, (ORANGE, PURPLE, BLUE), strict=True))
+    known = [(line.pop("home"), PlanOutcome(**line)) for line in lines]
+    names = sorted({outcome.zone for _, outcome in known}, reverse=True)
+    figure, (axes,) = panels(8.4, 0.8 + 0.22 * len(names))
+    for kind, color in colors.items():
+        by_zone = [
+            [outcome.interval_score for home, outcome in known if (home, outcome.zone) == (kind, name)]
+            for name in names
+        ]
+        drawn = [(np.mean(scores), row) for row, scores in enumerate(by_zone) if scores]
+        if drawn:
+            axes.plot(*zip(*drawn, strict=True), "o", color=color, ms=5, label=kind)
+    paid = np.array([outcome.paid for _, outcome in known])
+    low, high = np.quantile(paid, (0.1, 0.9)).tolist()
+    constant = float(np.mean([interval_score(low, high, value) for value in paid.tolist()]))
+    axes.axvline(constant, color=INK, linestyle="--", linewidth=1, label="one interval for all")
+    axes.set_yticks(
+        range(len(names)), [name.replace("availability__", "").replace("preemption__", "") for name in names]
+    )
+    axes.tick_params(axis="y", labelsize=7)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("interval score, in shares of the cost on demand (less is better)")
+    axes.legend(frameon=False, fontsize=8)
+    save_plot(figure, path)
+
+
 HEADER = (
     f"{'zone':58} {'plans':>5} {'in':>6} {'by rank':>8} {'above P90':>9} {'paid/exp':>9} {'score':>7} {'width':>7}"
     f" {'hours in':>9} {'cpu s':>6}"
@@ -310,7 +341,11 @@ def main() -> None:
     parser.add_argument("--homes", nargs="*", default=list(KINDS), choices=KINDS, help="what the user has")
     parser.add_argument("--only", default="", help="only zones whose name contains this")
     parser.add_argument("--out", type=Path, help="file that gets a line of JSON for each plan")
+    parser.add_argument("--plot", type=Path, nargs="+", help="picture of the scores in the files that follow")
     args = parser.parse_args()
+    if args.plot is not None:
+        plot(args.plot[1:], args.plot[0])
+        return
     if not args.data.is_dir():
         sys.exit(f"skipped: {args.data} is missing; it has the recorded availability")
     zones = list(zone_records(args.data, args.only))

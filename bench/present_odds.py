@@ -8,14 +8,16 @@ both for the same hour a day later, which is what a plan needs for all hours but
 the Brier score, and the mean prediction. Then the first is compared, in bins, with the share of bids that were crossed;
 `low` and `high` are the 95% interval of the difference over resampled days.
 
-`--plot FILE` draws these bins.
+With `--day`, bins are of all starts of the day that follows a moment, by what was fitted then to the markets that are
+close to one of `--markets` drawn ones: the bids of a few hundred moments for the work of one. `--plot FILE` draws the
+bins.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,9 +25,9 @@ import numpy as np
 
 from bench.forecast_worlds import imported
 from bidbrain.arrays import Bools, Floats
-from bidbrain.eviction.conditional import PricePath
-from bidbrain.eviction.crossing import CrossingHistory
-from bidbrain.eviction.estimate import MEMORY, PriceOutlook
+from bidbrain.eviction.conditional import CrossingPanel, PricePath, fit
+from bidbrain.eviction.crossing import BidAbove, CrossingHistory
+from bidbrain.eviction.estimate import MEMORY, PriceOutlook, closest
 from bidbrain.lab.backtest.results import drawn_blocks
 from pricing_data.library import Library, Selection
 from pricing_data.series import Ints
@@ -78,6 +80,28 @@ def outcomes(table: PriceTable, moments: int, markets: int) -> tuple[Floats, Boo
     return np.array(rows), np.array(crossed), np.array(days)
 
 
+def day_outcomes(table: PriceTable, moments: int, markets: int) -> tuple[Floats, Bools, Ints]:
+    """The probabilities of all starts of the day after each moment, whether each was crossed, and the days."""
+    chance = np.random.default_rng(11)
+    known = {series.market: series for series in table if series.last - series.first > 14 * DAY}
+    begin, end = min(each.first for each in known.values()), max(each.last for each in known.values()) - 2 * DAY
+    parts: list[tuple[Floats, Bools, Ints]] = []
+    for at in np.sort(chance.integers(begin + (end - begin) // 2, end, moments)).tolist():
+        there = {market: each for market, each in known.items() if each.first + 2 * DAY < at < each.last - 2 * DAY}
+        for number in chance.integers(len(there), size=markets).tolist():
+            histories = [
+                there[market].window(max(there[market].first, at - MEMORY), at + DAY + HOUR)
+                for market in closest(list(there)[number], there)
+            ]
+            for delta in DELTAS:
+                panel = CrossingPanel([(history, BidAbove(delta)) for history in histories], HOUR)
+                rows = panel.rows(*panel.starts_between(at, at + DAY))
+                predicted = fit(panel, at, np.random.default_rng(2016)).predict(rows)
+                parts.append((predicted, rows.crossed, rows.times // DAY))
+    stated, crossed, days = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return stated, crossed, days
+
+
 def bins(stated: Floats, crossed: Bools, days: Ints) -> Iterator[tuple[float, float, int, float, float, float, float]]:
     """For each bin its edges, the bids, the mean probability, the share of crossings, and the interval of the
     difference."""
@@ -107,6 +131,12 @@ def plot(of_worlds: dict[str, list[tuple[float, float, int, float, float, float,
     save_plot(figure, path)
 
 
+def _print_bins(known: Sequence[tuple[float, float, int, float, float, float, float]]) -> None:
+    for low, high, count, mean, seen, least, most in known:
+        figures = f"{count:6} stated {mean:.3f}  seen {seen:.3f}  [{least:+.3f}, {most:+.3f}]"
+        print(f"  {low:4.2f} to {high:4.2f} {figures}", flush=True)
+
+
 def main() -> None:
     """Prints scores and bins of each record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -114,11 +144,19 @@ def main() -> None:
     parser.add_argument("--markets", type=int, default=40, help="markets at each moment")
     parser.add_argument("--only", nargs="*", default=[""], help="records whose names contain one of these words")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--day", action="store_true", help="bins of all starts of the day after each moment")
     parser.add_argument("--plot", type=Path, help="picture of the bins")
     args = parser.parse_args()
     drawn = {}
     with tempfile.TemporaryDirectory() as work:
         for name, table in worlds(args.data, Path(work), args.only):
+            if args.day:
+                shares, happened, days = day_outcomes(table, args.moments, args.markets)
+                loss = -np.log(np.where(happened, np.maximum(shares, _LEAST), np.maximum(1 - shares, _LEAST))).mean()
+                print(f"{name}: {happened.size} starts, {happened.mean():.1%} crossed, log loss {loss:.4f}")
+                drawn[name] = list(bins(shares, happened, days))
+                _print_bins(drawn[name])
+                continue
             stated, crossed, days = outcomes(table, args.moments, args.markets)
             print(f"{name}: {len(stated)} bids, {crossed[:, 0].mean():.1%} crossed", flush=True)
             for hour, column in (("this hour", 0), ("a day later", 1)):
@@ -128,9 +166,7 @@ def main() -> None:
                     brier = float(((p - happened) ** 2).mean())
                     print(f"  {hour:12} {kind:12} log loss {loss:.4f}  Brier {brier:.4f}  mean {p.mean():.1%}")
             drawn[name] = list(bins(stated[:, 0], crossed[:, 0], days))
-            for low, high, count, mean, seen, least, most in drawn[name]:
-                figures = f"{count:6} stated {mean:.3f}  seen {seen:.3f}  [{least:+.3f}, {most:+.3f}]"
-                print(f"  {low:4.2f} to {high:4.2f} {figures}", flush=True)
+            _print_bins(drawn[name])
     if args.plot is not None:
         plot(drawn, args.plot)
 
