@@ -1,9 +1,9 @@
 """The priors of spells of spot capacity: `python -m bench.deadline_prior GLOB...`.
 
 Prints the endings per hour of down and of up spells, by age class, over the availability traces that the globs match.
-`PUBLIC_PRIOR` is pooled over `*__1-node__*`. `REGIONS_PRIOR` is that of zones that differ, of the AWS traces of October
-2022 and April 2023 (`*__1-node__aws-10-*` and `*__1-node__aws-04-*`): the endings of each zone have a factor, drawn
-from a Gamma distribution of mean 1 whose shape is the strength. How likely the traces are is printed by strength.
+`PUBLIC_PRIOR` is that of zones that differ, of the AWS traces of October 2022 and April 2023
+(`*__1-node__aws-10-*` and `*__1-node__aws-04-*`): the endings of each zone have a factor, drawn from a Gamma
+distribution of mean 1 whose shape is the strength. How likely the traces are is printed by strength.
 
 The last line compares forecasts with the traces: how often spot that is away at any moment is back within four hours.
 """
@@ -45,8 +45,8 @@ def main(patterns: Sequence[str]) -> None:
         for kind, strength in (("pooled", inf), (f"apart, {best:g}", best)):
             rates = fit_rates(endings[:, side], hours[:, side], strength)
             print(f"{'':5}{kind}:", " ".join(f"{rate:.3g}" for rate in rates))
-    recorded = np.concatenate([returns(history.up, history.gap) for history in histories])
-    print(f"back within 4 hours: {recorded.mean():.0%} in the traces, {drawn_returns().mean():.0%} in forecasts")
+    in_traces = np.concatenate([returns(history.up, history.gap) for history in histories])
+    print(f"back within 4 hours: {in_traces.mean():.0%} in the traces, {drawn_returns().mean():.0%} in forecasts")
 
 
 def returns(up: Bools, gap: int) -> Bools:

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from bidbrain.lab.backtest.deadline import AvailabilityHistory
-from bidbrain.strategies.deadline_spells import outlook
-from bidbrain.strategies.regions_knowledge import REGIONS_PRIOR, Floats
+from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
+from bidbrain.strategies.regions_knowledge import Floats
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import recorded
 
@@ -57,11 +57,11 @@ def main(words: Sequence[str]) -> None:
 def blocks_of(histories: Sequence[AvailabilityHistory]) -> Iterator[tuple[Floats, Floats]]:
     """The endings of down and up spells by zone and tick of a region, and how many the prior expects."""
     gap, ticks = histories[0].gap, min(history.up.size for history in histories)
-    rates = REGIONS_PRIOR.rates().ravel() * gap / HOUR
+    rates = PUBLIC_PRIOR.rates().ravel() * gap / HOUR
     ends, expected = np.zeros((2, len(histories), ticks)), np.zeros((2, len(histories), ticks))
     for zone, history in enumerate(histories):
         up, last = history.up[:ticks], np.append(history.up[1:] != history.up[:-1], False)[:ticks]
-        hazard = rates[outlook(history.up, gap, REGIONS_PRIOR).state[:ticks]]
+        hazard = rates[outlook(history.up, gap, PUBLIC_PRIOR).state[:ticks]]
         for side in (0, 1):
             here = up == bool(side)
             ends[side, zone], expected[side, zone] = here & last, np.where(here, hazard, 0.0)

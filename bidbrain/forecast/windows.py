@@ -21,10 +21,9 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Holding, Return, Situation, Strategy
-from bidbrain.strategies.deadline_spells import AGES
+from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells, with_rate
 from bidbrain.strategies.proteus import RENEW_BEFORE
-from bidbrain.strategies.regions_knowledge import REGIONS_PRIOR
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
@@ -280,7 +279,7 @@ def drawn_capacity(
     down and up spells."""
     sides = [
         _SpellLengths(rates, known.factor(side, luck[side]))
-        for side, rates in enumerate((REGIONS_PRIOR.down, REGIONS_PRIOR.up))
+        for side, rates in enumerate((PUBLIC_PRIOR.down, PUBLIC_PRIOR.up))
     ]
     if known.up is None:
         up = int(chance.random() * (sides[0].mean + sides[1].mean) < sides[1].mean)

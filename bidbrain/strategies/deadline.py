@@ -205,9 +205,11 @@ class _ValueIteration:
         on_demand = np.stack((ratio + self._at(expected[_OD], delay), ratio + self._at(expected[_OD], 0)))
         bold = np.minimum(wait, enter)
         idle, held = np.minimum(on_demand, bold)
+        # An order from on demand is for spot itself: what waiting without a machine is worth does not count.
+        asked = np.stack((bold, np.where(self._up, enter, wait)))
         self._costs = np.stack((idle, held, np.minimum(np.minimum(stay, on_demand[0]), wait)))
         self._costs[:, :, left:] = 0  # no more slack than steps: the work is done
-        best: Bools = on_demand <= bold + np.float32(self._grid.margin)
+        best: Bools = on_demand <= asked + np.float32(self._grid.margin)
         return best
 
     def _with_margin(self, left: int) -> CostTable:

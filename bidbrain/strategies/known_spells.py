@@ -1,6 +1,6 @@
 """`KnownSpells`: what a market's observed availability says about its spells of spot capacity, up and down.
 
-Spells end at the rates of a prior by age (`regions_knowledge`), times a factor for each side. With a Gamma prior on the
+Spells end at the rates of a prior by age (`PUBLIC_PRIOR`), times a factor for each side. With a Gamma prior on the
 factor, its posterior is Gamma(`STRENGTH` + endings seen, `STRENGTH` + endings that the prior expects over the same
 time); endings and time count half for every `HALF_LIFE` since. Between looks that are far apart nothing is known.
 """
@@ -89,13 +89,16 @@ class KnownSpells:
 
 
 UNSEEN: Final = KnownSpells()
+RETURNED: Final = 0.35
+"""When spot that may be asked for returned, as a part of the time since it was last away: old spells are met less often
+than the middle says, and a machine that dies young does not pay for its start."""
 
 
 def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | None:
     """The spell of markets if any of them will do: up if one is, then as old as the oldest; None if nothing was seen.
 
     `offered`: a market may be asked now. If all were down when they were last seen, the spell is what it would be if
-    one had returned: at any moment since.
+    one had returned since.
     """
     seen = [spells for spells in known if spells.up is not None]
     if not seen:
@@ -105,7 +108,7 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
     # If any market will do, they are down only until the first of them returns.
     age = max(ages) if up else min(ages)
     if offered and not up:
-        up, age = True, min(spells.ago for spells in seen) / 2
+        up, age = True, min(spells.ago for spells in seen) * RETURNED
     steps = []
     for side in (0, 1):
         endings = STRENGTH + sum(spells.endings[side] for spells in seen)

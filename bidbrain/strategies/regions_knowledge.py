@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
-from bidbrain.strategies.deadline_spells import AGES, Prior
+from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
 from pricing_data.units import HOUR
 
 Floats = NDArray[np.float64]
@@ -29,13 +29,6 @@ _HOPEFUL: Final = 0.25
 FIRST_AGE: Final = 2.0
 """The age of a spell when its zone is first seen: long spells are met more often than short ones."""
 _LONG: Final = 0.5
-
-# Endings per hour by age class over the single-node AWS traces of October 2022 and April 2023, each zone with a factor
-# of its own: pooled, old spells would be those of the zones whose spells hardly end, and the factor would count these
-# zones twice. `python -m bench.deadline_prior` prints them.
-_DOWN = "2.99 1.61 1.19 1.09 1.16 .768 .878 .465 .391 .407 .366 .377 .332 .199 .163 .179 .133 .0268"
-_UP = "1.83 1.2 .897 .891 .669 .616 .528 .462 .387 .385 .281 .301 .217 .229 .2 .147 .153 .0658"
-REGIONS_PRIOR: Final = Prior(tuple(map(float, _DOWN.split())), tuple(map(float, _UP.split())))
 
 
 class ZoneHazard:
@@ -62,7 +55,7 @@ class ZoneHazard:
         return float(self.until(old) - self.until(young))
 
 
-HAZARDS: Final = (ZoneHazard(REGIONS_PRIOR.down), ZoneHazard(REGIONS_PRIOR.up))
+HAZARDS: Final = (ZoneHazard(PUBLIC_PRIOR.down), ZoneHazard(PUBLIC_PRIOR.up))
 """The hazards of down and of up spells."""
 
 

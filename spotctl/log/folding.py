@@ -14,9 +14,9 @@ from spotctl.log.events import Event, Intended
 from spotctl.log.outcomes import BrokenLog
 from spotctl.log.state import EVICTED, MAX_PACES, Allocation, AttemptSpan, BackOff, Held, LogRow, RefusedOrder, RunState
 
-FIRST_BACK_OFF, LONGEST_BACK_OFF = 2 * MINUTE, 20 * MINUTE
-"""The back-off of a market after a refusal or an eviction: it doubles each time. A refused order costs nothing, but a
-job that asks once an hour misses most of a short spell (`python -m bench.live_deadline`)."""
+FIRST_BACK_OFF, LONGEST_BACK_OFF, LONGEST_REFUSAL = 2 * MINUTE, 20 * MINUTE, 5 * MINUTE
+"""The back-off of a market after an eviction, or a refusal: it doubles each time. A refused order costs nothing, but a
+job that asks seldom misses short spells, or meets them late (`python -m bench.live_deadline`)."""
 
 ABANDONED = "Abandoned"
 """Why an order is closed that got no answer, or was refused when it was repeated. The machines of the order may have
@@ -302,7 +302,7 @@ def _backed_off(state: RunState, market: Market, sides: Iterable[bool], at: int,
         before = state.back_offs.get((market, spot), BackOff(at, 0, None))
         # A market that was fine for long enough starts with the shortest back-off again.
         times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
-        until = at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF)
+        until = at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF if eviction else LONGEST_REFUSAL)
         back_offs[market, spot] = BackOff(until, times, at if eviction else None)
     return _changed(state, back_offs=back_offs)
 

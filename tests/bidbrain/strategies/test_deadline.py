@@ -191,6 +191,15 @@ def test_a_plan_is_the_least_expected_cost_policy_except_for_its_margin(
         assert (at_slack < worth) == (on_demand < bold + margin), (held, state, work, at_slack)
 
 
+def test_an_order_from_on_demand_is_for_spot_and_not_for_a_wait() -> None:
+    """Young spells end before they pay for their delay, old ones last: with much slack a wait would be cheapest."""
+    moves = np.array([[0.7, 0.3, 0.0], [0.9, 0.0, 0.1], [0.02, 0.0, 0.98]])
+    grid = PlanGrid(work=10, slack=30, delay=1.0, price_ratio=2.0)
+    idle, on_demand = thresholds(SpellChain(moves, np.array([False, True, True])), grid)[:, :, -1]
+    assert (idle < 6).all()
+    assert on_demand.tolist() == [14, grid.slack + 1, 3]
+
+
 def standing(terms: DeadlineTerms, slack: int, machine: int, *, up: bool, work_left: int | None = None) -> BatchState:
     work = terms.work if work_left is None else work_left
     tick = np.array([MINUTE])
@@ -234,10 +243,10 @@ def test_a_running_spot_machine_stays_whatever_the_slack(strategy: BatchDeadline
 
 
 def test_the_strategy_waits_for_capacity_that_just_went_but_not_for_long_outages(strategy: BatchDeadline) -> None:
-    """Endings become rare with age, so the same six hours of slack are worth a wait at first, but not later."""
+    """Endings become rare with age, so the same nine hours of slack are worth a wait at first, but not later."""
     unbiased = np.zeros((1, 4), dtype=np.int64)
     choices = [
-        choice(strategy, standing(TERMS, 6 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased, HOUR))
+        choice(strategy, standing(TERMS, 9 * HOUR, WAIT, up=False), SpellOutlook(np.array([age]), unbiased, HOUR))
         for age in range(CLASSES)
     ]
     assert choices[:2] == [WAIT, WAIT]
@@ -274,7 +283,7 @@ def test_a_margin_asks_for_more_slack_everywhere() -> None:
 def test_the_margin_moves_the_price_of_a_wait(strategy: BatchDeadline) -> None:
     just_lost = outlook(np.array([True] * 30 + [False]), 10 * MINUTE, PUBLIC_PRIOR)
     eager, wary = (
-        made.least_slack(24 * HOUR, just_lost.at(DAY), on_demand=False)
+        made.least_slack(40 * HOUR, just_lost.at(DAY), on_demand=False)
         for made in (BatchDeadline(TERMS, margin=0.0), strategy)
     )
     assert eager < wary
