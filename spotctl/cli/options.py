@@ -67,7 +67,8 @@ MetricsOption = Annotated[
     str,
     typer.Option(
         metavar="FILE|PORT",
-        help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1.",
+        help="Publish metrics in Prometheus' text format: in a file, or on this port of 127.0.0.1 for requests with the"
+        " token in the home's metrics-token.",
     ),
 ]
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from errno import EISDIR
+from hmac import compare_digest
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
@@ -21,6 +25,8 @@ from typing import TYPE_CHECKING
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import read_or_create
+from spotctl.home.paths import Paths
 from spotctl.show.runs.run_view import RunView
 from spotctl.show.tracking import TrackedRuns
 
@@ -175,6 +181,7 @@ def _known(metric: _Metric, labels: Labels, value: float | None) -> Iterable[tup
 
 _EVERY_SECONDS = 1.0
 _HIGHEST_PORT = 65535
+_ONLY_OWNER = 0o600
 
 
 class Publisher:
@@ -224,7 +231,7 @@ def publishing(
     with ExitStack() as stack:
         put = None
         try:
-            put = stack.enter_context(_place(place, remark)) if place else None
+            put = stack.enter_context(_place(place, remark, views.settings.home)) if place else None
         except BadRequest as error:
             if needed:
                 raise
@@ -237,16 +244,19 @@ def publishing(
 def absolute(place: str) -> str:
     """The place for a command that runs in another folder. Refuses a place that cannot be used now."""
     if place:
-        with _place(place, lambda _: None):
+        with _place(place, lambda _: None, None):
             pass
     return place if not place or place.isdecimal() else str(Path(place).absolute())
 
 
 @contextmanager
-def _place(place: str, remark: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """The function that publishes a text: into a file, or on a port."""
+def _place(place: str, remark: Callable[[str], None], home: Path | None) -> Iterator[Callable[[str], None]]:
+    """The function that publishes a text: into a file, or on a port, to whoever has the token of the `home`; without a
+    home, to nobody."""
     if place.isdecimal():
-        with _served(int(place)) as put:
+        new, token = secrets.token_urlsafe(32), home and Paths(home).metrics_token
+        with _served(int(place), new if token is None else read_or_create(token, new.encode()).decode()) as put:
+            remark(f"metrics on http://127.0.0.1:{place}/metrics for requests with the bearer token in {token}")
             yield put
     elif re.fullmatch(r"[\w.]*:\d+|-\d+", place):
         raise BadRequest(f"--metrics {place}: expected a file, or a port of 127.0.0.1 alone, such as 9100")
@@ -269,7 +279,11 @@ class _Replacing:
         try:
             temporary = _temporary(self._path)
             try:
+                # Others can read it if its user has opened it to them.
+                mode = stat.S_IMODE(self._path.stat().st_mode) if self._path.exists() else _ONLY_OWNER
+                temporary.touch(_ONLY_OWNER)
                 temporary.write_text(text)
+                temporary.chmod(mode)
                 temporary.replace(self._path)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -296,15 +310,25 @@ def _temporary(path: Path) -> Path:
 
 
 @contextmanager
-def _served(port: int) -> Iterator[Callable[[str], None]]:
+def _served(port: int, token: str) -> Iterator[Callable[[str], None]]:
     newest = [metrics_text([], time.time())]
+    hosts = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
 
     class Handler(BaseHTTPRequestHandler):
-        """Answers every GET with the newest text."""
+        """Answers a GET that has the token with the newest text."""
+
+        timeout = 10
 
         def do_GET(self) -> None:
-            body = newest[0].encode()
-            self.send_response(200)
+            # A page of somebody else cannot ask under a name of its own.
+            is_here = self.headers.get("Host") in hosts
+            given = self.headers.get("Authorization", "").encode()
+            if is_here and compare_digest(given, f"Bearer {token}".encode()):
+                status, body = HTTPStatus.OK, newest[0].encode()
+            else:
+                status = HTTPStatus.UNAUTHORIZED if is_here else HTTPStatus.MISDIRECTED_REQUEST
+                body = b"" if not is_here else b"Send the token in metrics-token, in spotctl's home.\n"
+            self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import shutil
+import socket
 import stat
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +25,7 @@ from agileml.runtime.folders import NotPrivate
 from spotctl.log.jobs import JobLock
 from spotctl.log.store import EventLog
 from spotctl.run.work import resume_state
+from tests.samples import LAUNCH
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, killed_at
@@ -143,3 +151,102 @@ def test_a_shared_place_stays_open(tmp_path: Path) -> None:
     with EventLog(tmp_path / "log.sqlite"):
         assert is_closed(tmp_path / "log.sqlite")
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
+
+
+SECRET = "hidden-from-the-others"
+LOOK = """
+import encodings.idna, json, os, socket, stat, sys
+user, needles, places = json.load(sys.stdin)
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+found = {}
+def note(where, content):
+    for needle in needles:
+        if needle.encode() in content:
+            found.setdefault(needle, []).append(where)
+for process in filter(str.isdecimal, os.listdir("/proc")):
+    for what in ("cmdline", "environ"):
+        try:
+            with open(f"/proc/{process}/{what}", "rb") as file:
+                note(f"{what} of {process}", file.read())
+        except OSError:
+            pass
+for root in places:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(folder, name)
+            try:
+                if stat.S_ISREG(os.lstat(path).st_mode):
+                    with open(path, "rb") as file:
+                        note(path, file.read(1 << 22))
+                elif stat.S_ISSOCK(os.lstat(path).st_mode):
+                    with socket.socket(socket.AF_UNIX) as asked:
+                        asked.connect(path)
+                        found.setdefault("a socket that answers", []).append(path)
+            except OSError:
+                pass
+for line in open("/proc/net/tcp").readlines()[1:]:
+    address, state = line.split()[1], line.split()[3]
+    if state == "0A":
+        port = int(address.split(":")[1], 16)
+        for path in ("/", "/metrics", "/costs"):
+            try:
+                with socket.create_connection(("127.0.0.1", port), 2) as asked:
+                    asked.settimeout(2)
+                    asked.sendall(f"GET {path} HTTP/1.0\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n".encode())
+                    answer = b""
+                    while len(answer) < 1 << 20 and (part := asked.recv(1 << 16)):
+                        answer += part
+                    note(f"port {port}{path}", answer)
+            except OSError:
+                pass
+print(json.dumps(found))
+"""
+
+
+@LAUNCH
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
+def test_another_user_finds_no_secret_token_or_cost() -> None:
+    """In all processes, files and ports of the computer, while a job runs and its page and its metrics are served."""
+    since = time.time()
+    # A folder that others may enter, as most users' folders are.
+    with tempfile.TemporaryDirectory(prefix="shared-") as shared, umask(0o022), ExitStack() as stack:
+        Path(shared).chmod(0o755)
+        home, job, free = Path(shared, "home"), Path(shared, "job"), socket.create_server(("127.0.0.1", 0))
+        with closing(free):
+            port = str(free.getsockname()[1])
+        job.mkdir()
+        (job / "job.yaml").write_text(
+            "name: looked-at\nkind: command\nrun: sleep 600\nsecrets: [API_KEY]\n"
+            "resources: {clouds: [local], types: [c4.2xlarge]}\nlocal: {speed: 1}\n"
+        )
+        main = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "--home", str(home)]
+        launch = [*main, "launch", str(job / "job.yaml"), "--yes", "--metrics", port]
+        secret = {**os.environ, "API_KEY": SECRET}
+        quiet = subprocess.DEVNULL
+        launched = stack.enter_context(subprocess.Popen(launch, env=secret, stdout=quiet, stderr=quiet))
+        stack.callback(spotctl, "--home", home, "stop", "--all")
+        until = time.monotonic() + 300
+        while spotctl("--home", home, "exec", "looked-at", "--", "true").code and time.monotonic() < until:
+            assert launched.poll() is None
+            time.sleep(0.1)
+        page = stack.enter_context(subprocess.Popen([*main, "ui"], stdout=subprocess.PIPE, text=True))
+        stack.callback(page.kill)
+        assert page.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+/([\w-]+)/", page.stdout.readline())
+        assert address is not None
+        needles = [SECRET, address[1], (home / "metrics-token").read_text(), "spotctl_spent", "spotctl_replayed_spent"]
+        began = state_of(home).began
+        assert began is not None
+        new = [str(path) for path in Path(tempfile.gettempdir()).iterdir() if path.lstat().st_ctime >= since]
+        places = [shared, began.folder, *new]
+
+        def seen(user: int) -> dict[str, list[str]]:
+            asked = json.dumps([user, needles, places])
+            look = [sys.executable, "-c", LOOK]
+            found = json.loads(subprocess.run(look, input=asked, capture_output=True, text=True, check=True).stdout)
+            return dict(found)
+
+        assert seen(0)[SECRET], "root finds it: the search can find something"
+        assert seen(NOBODY) == {}

@@ -13,6 +13,7 @@ from pathlib import Path
 from bidbrain.strategies.base import Decision, Situation, Strategy
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.remote.platforms import here
 from spotctl.files.job.spec import ProgramKind
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
@@ -140,6 +141,10 @@ class _Move:
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, Paths(self._settings.home).kept(spec.name))
         try:
+            # No machine is paid for meanwhile. One with another system or Python gets packages for it once it answers.
+            self._note("packing the runner")
+            (cloud,) = spec.resources.clouds
+            RunnerArchives.pack(spec, environment.rendezvous, homes.archives_of(self._settings.home), cloud, here())
             target = self._installed_runner()
             if target is None:
                 return None
@@ -182,14 +187,15 @@ class _Move:
             runner = Runner(journal, environment, workload, replace(rules, strategy=strategy))
             sending: Future[RunnerMachine] | None = None
             while runner.state.stopping is None:
+                if self._observer.is_stopped():
+                    journal.write(runs.ON_REQUEST)
+                    break
                 runner.turn()
                 self.report_turn(runner.state)
                 if sending is None:
                     sending = self._begin_sending(runner.state)
                 elif sending.done():
                     return sending.result()
-                if self._observer.is_stopped():
-                    journal.write(runs.ON_REQUEST)
                 time.sleep(LOOK_SECONDS)
         return None
 
@@ -206,7 +212,6 @@ class _Move:
 
         def send() -> None:
             try:
-                self._note("packing the runner")
                 target.install(RunnerArchives.pack(self._spec, rendezvous, folder, cloud, target.platform()))
                 sending.set_result(target)
             except BaseException as error:  # noqa: BLE001 - the run says it, and returns its machines

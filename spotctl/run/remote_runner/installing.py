@@ -64,12 +64,14 @@ class RunnerArchives:
 
     @classmethod
     def pack(
-        cls, spec: JobSpec, rendezvous: Path, folder: Path, cloud: str, machine: MachinePlatform
+        cls, spec: JobSpec, rendezvous: Path, folder: Path, cloud: str, machine: MachinePlatform | None
     ) -> "RunnerArchives":
-        """Packs what a machine needs; the archives are kept in a folder, because packing takes time."""
+        """Packs what a machine needs; the archives are kept in a folder, because packing takes time. Without packages
+        if its platform is unknown."""
+        names = packages_on(cloud, spec.notify)
         return cls(
             whole_wheel(folder).path.read_bytes(),
-            packages_for(folder, packages_on(cloud, spec.notify), machine).pack().path.read_bytes(),
+            b"" if machine is None else packages_for(folder, names, machine).pack().path.read_bytes(),
             job_archive(spec.workdir, folder).path.read_bytes(),
             _pack_folder(rendezvous),
         )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import socket
+import stat
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -129,6 +132,11 @@ def test_the_file_is_replaced_and_a_failure_is_reported_once(tmp_path: Path) -> 
         publish(state)
         assert parsed(path.read_text())["spotctl_updates_lost_total"] == {'job="small",run="small-1"': 0}
         assert list(path.parent.iterdir()) == [path]
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        # Monitoring that runs as another user may read it if its owner says so.
+        path.chmod(0o644)
+        publish(state)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
         path.unlink()
         path.parent.rmdir()
         publish(state)
@@ -152,17 +160,29 @@ def served(views: RunViews) -> Iterator[tuple[int, Callable[[RunState], None]]]:
         yield port, publish
 
 
-def test_the_port_serves_the_newest_text(tmp_path: Path) -> None:
+def test_the_port_serves_the_newest_text_to_who_has_the_token(tmp_path: Path) -> None:
     state, views = ended(tmp_path)
     with served(views) as (port, publish):
         publish(state)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
+        token = tmp_path / "metrics-token"
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics")
+        refused = {"": 401, "Bearer other": 401, f"Bearer {token.read_text()}": 421}
+        for given, status in refused.items():
+            host = f"elsewhere.example:{port}" if status == HTTPStatus.MISDIRECTED_REQUEST else f"localhost:{port}"
+            wrong = urllib.request.Request(asked.full_url, headers={"Authorization": given, "Host": host})
+            with pytest.raises(HTTPError) as answered:
+                urllib.request.urlopen(wrong, timeout=300)
+            assert answered.value.code == status
+            assert b"spotctl_" not in answered.value.read()
+        asked.add_header("Authorization", f"Bearer {token.read_text()}")
+        with urllib.request.urlopen(asked, timeout=300) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert parsed(answer.read().decode())["spotctl_running"] == {'job="small",run="small-1"': 0}
         with pytest.raises(BadRequest, match="cannot listen on 127"), publishing(str(port), views, print):
             pass
-    for wrong in ("localhost:9100", ":9100", "127.0.0.1:9100", "-9100"):
-        with pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"), publishing(wrong, views, print):
+    for place in ("localhost:9100", ":9100", "127.0.0.1:9100", "-9100"):
+        with pytest.raises(BadRequest, match=r"a port of 127\.0\.0\.1 alone"), publishing(place, views, print):
             pass
     with pytest.raises(BadRequest, match="is not a port"), publishing("70000", views, print):
         pass
