@@ -119,6 +119,10 @@ explain() {
         ;;
     *)
         why=$("$1" -P -c 'import spotctl.cli.app, spotctl.nightly.night_runner' 2>&1 | tail -n 1)
+        # Any command finds settings that cannot be read.
+        [ -n "$why" ] || said=$("$1" -P -m spotctl --home "${folder%/nightly/*}" nightly ls 2>&1 >/dev/null) ||
+            why=$(printf '%s\n' "$said" | tail -n 1)
+        why=${why#spotctl: }
         why="exit status $2${why:+: $why}"
         ;;
     esac

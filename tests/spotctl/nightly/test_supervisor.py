@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import time
 from pathlib import Path
@@ -31,6 +32,12 @@ FAULTS = {
         1,
         "could not begin",
         "exit status 1: ModuleNotFoundError: No module named spotctl",
+    ),
+    "damaged settings": (
+        f'[ "$2" = -c ] || echo "x = = 1" > "$5/config.toml"; exec "{sys.executable}" "$@"',
+        2,
+        "could not begin",
+        "config.toml: not valid TOML",
     ),
     "a kill": ("kill -9 $$", 137, "interrupted", "killed by signal 9 (KILL); the next start resumes the run"),
     "a crash": ("kill -SEGV $$", 139, "interrupted", "killed by signal 11 (SEGV)"),
