@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,11 +38,10 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield found
 
 
-@pytest.mark.parametrize("lose", LOSSES.values(), ids=list(LOSSES))
-def test_a_standby_takes_over_and_nothing_is_bought_twice(
-    cloud: SimulatedCloud, tmp_path: Path, lose: Callable[[Namespaces, str], None]
-) -> None:
-    laptop = Laptop(tmp_path, cloud.environment)
+@contextmanager
+def moved(cloud: SimulatedCloud, folder: Path) -> Iterator[tuple[Laptop, RunPlace, Callable[[], dict[str, str]]]]:
+    """A run with a runner and a standby on machines, whose launcher was killed; the machines' hosts by their ids."""
+    laptop = Laptop(folder, cloud.environment)
     laptop.run("prices", "fetch", "--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
     values = {name: getattr(cloud, name) for name in ("identity", "bucket", "region", "type")}
     job, host = laptop.job(JOB.format(cloud=cloud.name, **values)), cloud.host
@@ -59,22 +60,54 @@ def test_a_standby_takes_over_and_nothing_is_bought_twice(
                 and all(host.execute(name, "pgrep", "-f", SERVICE).returncode == 0 for name in names().values())
             )
         )
-        place = RunPlace(**json.loads((laptop.home / "elsewhere" / "counting" / "place.json").read_text()))
-        before = holder(place)
         launched.kill()
-    (first,) = (id_ for id_ in names() if before.endswith(id_))
-    lose(host, names()[first])
-    laptop.wait_until(lambda: holder(place) != before)
-    printed = laptop.run("logs", "counting").stdout
-    laptop.wait_until(lambda: len(laptop.run("logs", "counting").stdout) > len(printed))
-    (status,) = laptop.answer("status", "counting")["jobs"]
-    assert status["state"] == "running"
-    ended = laptop.answer("stop", "counting")
-    assert ended["outcome"] == "stopped"
-    assert running(cloud.server) == []
-    assert cloud.server.resources() == ()
-    bought = cloud.server.machines()
-    assert (sum(one.spot for one in bought), sum(not one.spot for one in bought) <= 2) == (1, True), bought
+    yield laptop, RunPlace(**json.loads((laptop.home / "elsewhere" / "counting" / "place.json").read_text())), names
+
+
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=list(LOSSES))
+def test_a_standby_takes_over_and_nothing_is_bought_twice(
+    cloud: SimulatedCloud, tmp_path: Path, lose: Callable[[Namespaces, str], None]
+) -> None:
+    host = cloud.host
+    assert isinstance(host, Namespaces)
+    with moved(cloud, tmp_path) as (laptop, place, names):
+        before = holder(place)
+        (first,) = (id_ for id_ in names() if before.endswith(id_))
+        lose(host, names()[first])
+        laptop.wait_until(lambda: holder(place) != before)
+        printed = laptop.run("logs", "counting").stdout
+        laptop.wait_until(lambda: len(laptop.run("logs", "counting").stdout) > len(printed))
+        (status,) = laptop.answer("status", "counting")["jobs"]
+        assert status["state"] == "running"
+        ended = laptop.answer("stop", "counting")
+        assert ended["outcome"] == "stopped"
+        assert running(cloud.server) == []
+        assert cloud.server.resources() == ()
+        bought = cloud.server.machines()
+        assert (sum(one.spot for one in bought), sum(not one.spot for one in bought) <= 2) == (1, True), bought
+
+
+@pytest.mark.parametrize("signal", ["KILL", "STOP"])
+def test_a_run_whose_runner_and_standby_are_dead_is_ended_from_here(
+    cloud: SimulatedCloud, tmp_path: Path, signal: str
+) -> None:
+    """The machines go on, and nobody would return them before their leases end."""
+    host = cloud.host
+    assert isinstance(host, Namespaces)
+    with moved(cloud, tmp_path) as (laptop, _, names):
+        for name in names().values():
+            host.execute(name, "pkill", f"-{signal}", "-f", SERVICE)
+        laptop.wait_until(lambda: "was last heard of at" in laptop.run("status", "counting").stderr)
+        hint = laptop.run("status", "counting").stderr
+        assert re.search(r"the last lease ends at 2.*'spotctl stop counting' returns its machines", hint)
+        stopped = laptop.run("stop", "counting")
+        assert stopped.returncode == 0
+        assert "asking its runner to stop; once it is silent for 35 s" in stopped.stderr
+        # Without a runner, a command on its machine ends the run; a process there that does not answer is replaced.
+        assert ("2 machines returned" in stopped.stderr) == (signal == "STOP")
+        assert running(cloud.server) == []
+        assert laptop.run("logs", "counting").stdout
+        assert cloud.server.resources() == ()
 
 
 def holder(place: RunPlace) -> str:

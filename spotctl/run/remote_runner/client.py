@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from agileml.errors import AgileMLError
-from spotctl.agent.data.locations import place_of
+from bidbrain.billing import usd
+from pricing_data.units import SECOND, counted, format_time, usd_text
 from spotctl.agent.data.patience import PATIENCE_SECONDS, is_temporary
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.errors import ProviderError
@@ -29,8 +30,17 @@ from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
 from spotctl.run.environment import LAUNCHER
-from spotctl.run.remote_runner.fence import SETTLE_SECONDS, Claim, Fence, FencedProvider, Watch, settle
-from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing
+from spotctl.run.remote_runner.fence import (
+    SETTLE_SECONDS,
+    SILENT_SECONDS,
+    STALE_SECONDS,
+    Claim,
+    Fence,
+    FencedProvider,
+    Watch,
+    settle,
+)
+from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, fetch_output
 from spotctl.run.remote_runner.place import RunPlace
 from spotctl.run.remote_runner.start import COMMAND, RunnerLost
 from spotctl.run.start import runs
@@ -39,7 +49,7 @@ from spotctl.run.start.observing import RunEnd, RunObserver
 LOOK_SECONDS = 3.0
 LEFTOVER_SECONDS = 90.0
 
-_CALL_SECONDS, _LOOK_SECONDS = 30.0, 5.0
+_ASK_SECONDS, _LOOK_SECONDS = 10.0, 5.0
 
 
 class RunnerClient:
@@ -215,11 +225,10 @@ def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Ca
 def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
     """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows."""
     gone = _is_gone(client)
-    if not gone:
-        _wait_until_silent(client, note)
     fence = Fence(client.place.claim(LAUNCHER), "")
+    _return_listed(client, note)
     if not gone:
-        note(f"waiting {SETTLE_SECONDS:.0f} s: machines that its runner has just ordered may still appear")
+        note(f"machines that its runner has just ordered may still appear: waiting {SETTLE_SECONDS:.0f} s for them")
         settle(fence)
     start = len(client.rows())
     own_log, run = Paths(client.settings.home).log, client.place.run
@@ -239,6 +248,17 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     return ending
 
 
+def _return_listed(client: RunnerClient, note: Callable[[str], None]) -> None:
+    """Returns the machines that the cloud lists now, and says when the leases of the others end."""
+    try:
+        listed = client.machines()
+        client.provider.terminate([machine.id for machine in listed])
+        note(f"{counted(len(listed), 'machine')} returned")
+    except ProviderError as error:
+        leases = [f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive]
+        note(f"not all machines could be returned: {error}; those left end with their leases: {', '.join(leases)}")
+
+
 def refresh_run(client: RunnerClient) -> set[str]:
     """Reads the state of a run; returns the run if a runner attends to it. Removes what an ended run left.
 
@@ -249,6 +269,14 @@ def refresh_run(client: RunnerClient) -> set[str]:
         clear_up(client, 0.0)
         return set()
     client.runner()
+    claim = client.claim()
+    if claim is not None and claim.at and time.time() - claim.at > STALE_SECONDS:
+        heard = format_time(round(claim.at) * SECOND)
+        until = max((held.lease_until for held in state.alive), default=state.at)
+        raise RunnerLost(
+            f"run {client.place.run}: its runner on {claim.holder} was last heard of at {heard}. Unless"
+            f" another machine takes over, the last lease ends at {format_time(until)}; {client.ways_out}"
+        )
     return {client.place.run}
 
 
@@ -262,15 +290,9 @@ def clear_up(client: RunnerClient, seconds: float = LEFTOVER_SECONDS) -> None:
     while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
         time.sleep(_LOOK_SECONDS)
     # The runner copies the output after the end of the run is in the log, and before its machine is gone.
-    folder = Paths(client.own_settings.home).output(client.place.run)
     # If it cannot be fetched, it stays in the object store.
     with suppress(OSError):
-        place = place_of(f"{client.place.location}/output", LAUNCHER)
-        assert place is not None
-        for key in place.bucket.list(place.prefix):
-            path = folder / key.rpartition("/")[2]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"".join(place.bucket.get(key)))
+        fetch_output(client.place.location, Paths(client.own_settings.home).output(client.place.run), LAUNCHER)
     if nothing_left:
         shutil.rmtree(client.settings.home, ignore_errors=True)
 
@@ -286,14 +308,21 @@ def _nothing_left(client: RunnerClient) -> bool:
 
 
 def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
-    """Asks the runner to stop, again and again until the runner has heard."""
-    while not client.ask(["stop", client.place.job], _CALL_SECONDS):
-        state = client.read_state()
+    """Asks the runner to stop until it has heard. RunnerLost: it is silent, or its machine is gone."""
+    state, watch = client.state, Watch(SILENT_SECONDS)
+    rate = usd(sum(state.allocations[held.allocation].highest_price for held in state.alive))
+    note(
+        f"asking its runner to stop; once it is silent for {SILENT_SECONDS:.0f} s, this computer returns its machines,"
+        f" which cost at most {usd_text(rate)} an hour meanwhile"
+    )
+    while not client.ask(["stop", client.place.job], _ASK_SECONDS):
+        state, claim = client.read_state(), client.claim()
         if state.stopping is not None or state.ended is not None:
             return
         if _is_gone(client):
             raise RunnerLost(f"run {client.place.run}: the machine of its runner is gone")
-        note("its runner has not answered yet")
+        if claim is not None and watch.is_stale(claim, time.monotonic()):
+            raise RunnerLost(f"run {client.place.run}: its runner is silent")
 
 
 def _is_gone(client: RunnerClient) -> bool:
@@ -305,16 +334,3 @@ def _is_gone(client: RunnerClient) -> bool:
         return True
     except ProviderError:
         return False
-
-
-def _wait_until_silent(client: RunnerClient, note: Callable[[str], None]) -> None:
-    """Returns once the runner has not renewed its claim for so long that it can be replaced."""
-    watch, noted = Watch(), False
-    while True:
-        claim = client.claim()
-        if claim is None or claim.failure or watch.is_stale(claim, time.monotonic()) or _is_gone(client):
-            return
-        if not noted:
-            note("waiting until its runner counts as lost")
-            noted = True
-        time.sleep(_LOOK_SECONDS)

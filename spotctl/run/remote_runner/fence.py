@@ -46,7 +46,8 @@ window has been answered or has failed by then: a cloud's call ends after 60 s a
 
 BEAT_SECONDS = 15.0
 STALE_SECONDS = 75.0
-"""A runner renews its claim this often; one that has not for this long is replaced."""
+SILENT_SECONDS = 35.0
+"""A runner renews its claim this often; one that has not for this long is replaced, and sooner if it should stop."""
 
 _RENEW_EVERY = MINUTE
 
@@ -55,7 +56,9 @@ _RENEW_EVERY = MINUTE
 class Claim:
     """Who runs a run. `holder` is a machine, or empty for the launcher. `key` is a random number of the process.
 
-    `beat` counts the renewals. A run that has `ended` is taken over by no process; `failure` says why a runner gave up.
+    `beat` counts the renewals, the last of which was `at` seconds since 1970 by the holder's clock: that is for people,
+    and nothing is decided by it. A run that has `ended` is taken over by no process; `failure` says why a runner gave
+    up.
     """
 
     epoch: int
@@ -64,6 +67,7 @@ class Claim:
     beat: int = 0
     ended: bool = False
     failure: str = ""
+    at: float = 0.0
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -116,7 +120,7 @@ class Fence:
         stored = cell.read()
         self._cell, self._clock, self._lock = cell, clock, Lock()
         epoch = 1 if stored is None else Claim.from_bytes(stored.data).epoch + 1
-        self._claim = Claim(epoch, holder, secrets.token_hex(8))
+        self._claim = Claim(epoch, holder, secrets.token_hex(8), at=time.time())
         self._superseded = False
         began = clock()
         self._version = cell.write(self._claim.to_bytes(), None if stored is None else stored.version)
@@ -144,7 +148,7 @@ class Fence:
         with self._lock:
             self.check()
             began = self._clock()
-            claim = replace(self._claim, beat=self._claim.beat + 1, ended=ended, failure=failure)
+            claim = replace(self._claim, beat=self._claim.beat + 1, ended=ended, failure=failure, at=time.time())
             self._version = self._write(claim)
             self._claim, self._open_until = claim, began + WINDOW_SECONDS
 

@@ -12,6 +12,7 @@ row, the later epoch counts: a runner that was cut off may still add rows that w
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from threading import Lock
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore
+from spotctl.agent.data.locations import MACHINE, StoreIdentity, place_of
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.config import Settings
 from spotctl.home.installation import installation_id, read_or_create
@@ -31,6 +33,7 @@ from spotctl.log.store import EventLog
 from spotctl.run.work import resume_state
 
 SEGMENT_ROWS = 500
+OUTPUT_SECONDS = 30.0
 _FOLDER = "log/"
 
 
@@ -202,6 +205,38 @@ class LogCopier:
                     self._first += SEGMENT_ROWS
                     del self._segment[:SEGMENT_ROWS]
                 self._changed = bool(len(part) == SEGMENT_ROWS and self._segment)
+
+
+class OutputCopier:
+    """Copies what the machines of a run have printed to the run's place, so that it outlives the runner's machine."""
+
+    def __init__(self, folder: Path, location: str) -> None:
+        self._folder, self._location = folder, f"{location}/output"
+        self._sizes: dict[str, int] = {}
+        self._due = 0.0
+
+    def copy(self, *, now: bool = False) -> None:
+        """Copies the files that have grown, if the last time is long enough ago, or `now`. Raises OSError."""
+        if not now and time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + OUTPUT_SECONDS
+        place = place_of(self._location, MACHINE)
+        assert place is not None
+        for path in self._folder.glob("*"):
+            content = path.read_bytes()
+            if self._sizes.get(path.name) != len(content):
+                place.bucket.write(place.prefix + path.name, [content])
+                self._sizes[path.name] = len(content)
+
+
+def fetch_output(location: str, folder: Path, who: StoreIdentity) -> None:
+    """Fetches what `OutputCopier` has copied. Raises OSError."""
+    place = place_of(f"{location}/output", who)
+    assert place is not None
+    for key in place.bucket.list(place.prefix):
+        path = folder / key.rpartition("/")[2]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(place.bucket.get(key)))
 
 
 def add_missing(log: EventLog, run: str, rows: Iterable[LogRow]) -> int:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,6 @@ from agileml.runtime.blob_store import UnreadableBlob
 from pricing_data.errors import PricingDataError
 from spotctl.agent.data.locations import MACHINE, SharedObject
 from spotctl.agent.data.stores import StoreRefused
-from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.link import LeaseTimes
@@ -41,7 +40,14 @@ from spotctl.log.store import EventLog
 from spotctl.run.notify import notify_of_alarm, notify_of_end
 from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import BEAT_SECONDS, Claim, Fence, FencedProvider, Watch, is_anothers, settle
-from spotctl.run.remote_runner.homes import LogCopier, LogCopy, add_missing, copy_home
+from spotctl.run.remote_runner.homes import (
+    LogCopier,
+    LogCopy,
+    OutputCopier,
+    add_missing,
+    copy_home,
+    fetch_output,
+)
 from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine
 from spotctl.run.remote_runner.place import Admission, RunPlace
 from spotctl.run.remote_runner.start import CODE, HOME, JOB, PACKAGES, RENDEZVOUS, RunnerStart, Superseded
@@ -72,6 +78,9 @@ def serve(start: RunnerStart, up: Callable[[], None]) -> None:
             return
         fence = Fence(claim, start.machine)
         stop_with = _complete_log(place, paths, spec, fence)
+        # What is missing in it is only for people to read.
+        with suppress(OSError):
+            fetch_output(place.location, paths.output(start.run), MACHINE)
     elif is_anothers(claim, start.machine):
         # A standby took over before this process was started again.
         return
@@ -110,7 +119,9 @@ def _serve(
 
     stop = threading.Event()
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
-    threading.Thread(target=attend, args=(fence, copier, admission, stop), daemon=True).start()
+    output = OutputCopier(paths.output(start.run), place.location)
+    beside = (copier.copy, admission.turn, output.copy)
+    threading.Thread(target=attend, args=(fence, beside, stop), daemon=True).start()
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
     failure = ""
     observer = RunObserver(
@@ -128,7 +139,7 @@ def _serve(
     finally:
         stop.set()
         with suppress(Superseded):
-            _finish(place, paths, copier, fence, failure)
+            _finish(copier, output, fence, failure)
     for provider in own:
         try:
             provider.return_own()
@@ -150,14 +161,14 @@ class _Stops:
         return self._known
 
 
-def attend(fence: Fence, copier: LogCopier, admission: Admission, stop: threading.Event) -> None:
-    """Copies the log, renews the claim and admits clients until the run has ended, or another runner has taken over.
+def attend(fence: Fence, beside: Sequence[Callable[[], None]], stop: threading.Event) -> None:
+    """Renews the claim, and does what is to be done `beside`, until the run has ended or another runner has taken over.
 
     If one of these fails, such as reading a log that is being written, the others go on, and it is tried again.
     """
     beat = time.monotonic() + BEAT_SECONDS
     while not stop.wait(COPY_SECONDS):
-        turns = [copier.copy, admission.turn]
+        turns = list(beside)
         if time.monotonic() >= beat:
             beat = time.monotonic() + BEAT_SECONDS
             turns.insert(0, fence.renew)
@@ -170,14 +181,13 @@ def attend(fence: Fence, copier: LogCopier, admission: Admission, stop: threadin
                 _note(f"not done, and tried again in {COPY_SECONDS:.0f} s: {error}")
 
 
-def _finish(place: RunPlace, paths: Paths, copier: LogCopier, fence: Fence, failure: str) -> None:
+def _finish(copier: LogCopier, output: OutputCopier, fence: Fence, failure: str) -> None:
     """Completes the copies of the log and of the machines' output, and marks the claim as ended."""
     fence.check()
     for attempt in range(3):
         try:
             copier.copy()
-            if paths.output(place.run).is_dir():
-                deliver(paths.output(place.run), f"{place.location}/output")
+            output.copy(now=True)
             fence.renew(ended=not failure, failure=failure)
         except (OSError, AgentError) as error:
             _note(f"the final state of the run cannot be copied: {error}")

@@ -10,7 +10,7 @@ import pytest
 
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
-from spotctl.run.remote_runner import client
+from spotctl.run.remote_runner import client, homes
 from spotctl.run.remote_runner.place import RunPlace
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_what_the_runner_copies_last_is_fetched_before_its_keys_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
     runner = Runner(tmp_path, looks)
-    monkeypatch.setattr(client, "place_of", lambda *_: SimpleNamespace(bucket=runner, prefix="output/"))
+    monkeypatch.setattr(homes, "place_of", lambda *_: SimpleNamespace(bucket=runner, prefix="output/"))
     monkeypatch.setattr("time.sleep", lambda _: None)
     client.clear_up(cast("RunnerClient", runner))
     assert (Paths(tmp_path / "home").output("job-1") / "machine").read_bytes() == b"count 3"
@@ -67,7 +67,7 @@ def test_what_is_left_after_a_while_is_left_to_the_next_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = Runner(tmp_path, 2)
-    monkeypatch.setattr(client, "place_of", lambda *_: SimpleNamespace(bucket=runner, prefix="output/"))
+    monkeypatch.setattr(homes, "place_of", lambda *_: SimpleNamespace(bucket=runner, prefix="output/"))
     monkeypatch.setattr("time.sleep", lambda _: None)
     client.clear_up(cast("RunnerClient", runner), -1.0)
     assert runner.settings.home.exists()
