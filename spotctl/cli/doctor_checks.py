@@ -252,7 +252,7 @@ def _runs(settings: Settings) -> Iterator[Finding]:
         yield Finding("runs", thing.id, Level.FAILS, f"a {thing.kind} that belongs to no run", "run spotctl gc")
     if not interrupted and not unowned:
         running = sum(word in ("running", "stopping") for _, word in words)
-        yield Finding("runs", "orphans", Level.GOOD, f"no orphaned resources; {running} active runs")
+        yield Finding("runs", "orphans", Level.GOOD, f"no orphaned resources; {counted(running, 'active run')}")
 
 
 def of_buckets(settings: Settings, identity: StoreIdentity = LAUNCHER) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from bidbrain.values import Overheads
 from pricing_data.catalog import InstanceType
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, counted
 from spotctl.files.job.programs import Command, Training
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import ANY, AUTO, JobSpec, Objective
@@ -330,7 +330,7 @@ def length_of(spec: JobSpec, user_hours: float | None, hours_from: str = SPECIFI
     stop = spec.program.stop if isinstance(spec.program, Training) else None
     longest = inf if stop is None or stop.span is None else stop.span / HOUR
     if stop is not None and stop.clocks is not None and in_units:
-        return JobLength(f"{stop.clocks:,} clocks", units=float(stop.clocks), longest=longest)
+        return JobLength(counted(stop.clocks, "clock"), units=float(stop.clocks), longest=longest)
     parallel = spec.program.parallel if isinstance(spec.program, Command) else None
     if parallel is not None and parallel.updates is not None and in_units:
         return JobLength(f"{parallel.updates:,} updates", units=float(parallel.updates))

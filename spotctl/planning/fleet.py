@@ -25,7 +25,7 @@ from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR, counted
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.planning.candidates import KindColumns, mixture_terms
@@ -68,8 +68,9 @@ def rentable_fleet(
         return allocated, fleet
     if spec.strategy == REGIONS:
         raise NotInTime(
-            f"{spec.name}: strategy regions needs {needed.machines} machines of {needed.offer.market.instance_type} on"
-            f" demand near the deadline, but quotas allow {held.machines}; raise the quota ('spotctl doctor' says how),"
+            f"{spec.name}: strategy regions needs {counted(needed.machines, 'machine')} of"
+            f" {needed.offer.market.instance_type} on demand near the deadline, but quotas"
+            f" allow {held.machines}; raise the quota ('spotctl doctor' says how),"
             " or write strategy: auto"
         )
     staying = replace(allocated, demand=replace(allocated.demand, roams=False))
@@ -277,11 +278,12 @@ def companions(job: Demand, share: JobShare, home: int, kinds: Sequence[MachineK
 def _unfit(job: Demand, share: JobShare, home: int, j: int, kinds: Sequence[MachineKind]) -> str:
     cap, rate, chosen = share.caps[j], share.caps[j] * float(job.nu[j]), kinds[home]
     if cap < job.least:
-        return share.lacking.get(j) or f"quotas allow {cap} machines, and the job needs at least {job.least}"
+        return share.lacking.get(j) or f"quotas allow {counted(cap, 'machine')}, and the job needs at least {job.least}"
     if job.hurries and rate * job.hours_left < job.amount:
-        return f"{cap} machines need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
+        return f"{counted(cap, 'machine')} would need {job.amount / rate:.1f} hours, and {job.hours_left:.1f} are left"
     if job.least * float(job.nu[j]) > share.caps[home] * float(job.nu[home]):
-        return f"too large: {job.least} machines do more than the {share.caps[home]} planned machines of {chosen.type}"
+        planned = counted(share.caps[home], "planned machine")
+        return f"too large: {counted(job.least, 'machine')} would do more than the {planned} of {chosen.type}"
     if job.roams and float(job.nu[j]) < float(job.nu[home]) * (1 - _SAME_SPEED):
         return f"slower than {chosen.type}, whose speed the deadline is planned with"
     if job.objective in _SPEED_OBJECTIVES and float(job.nu[j]) < float(job.nu[home]) * _MIN_SPEED_RATIO:

@@ -204,7 +204,7 @@ def _require_possible(job: Demand, kinds: Sequence[MachineKind], workers: Floats
         most = int(np.where(job.nu > 0, caps, 0).max(initial=0))
         limits = "quotas and reservations" if any(job.reserved) else "quotas"
         raise NotInTime(
-            f"{job.name}: needs at least {job.least} machines, and {limits} allow at most {most}"
+            f"{job.name}: needs at least {counted(job.least, 'machine')}, and {limits} allow at most {most}"
             f" ({', '.join(str(group.quota) for group in groups)}); raise a quota ('spotctl doctor' says how)"
         )
     if not job.hurries:

@@ -96,8 +96,10 @@ def counted_in(figures: Figures) -> str:
 
 
 def per_work(value: float | None) -> str:
-    """Dollars per clock, with three significant digits."""
-    return UNKNOWN if value is None else f"${value:.3g}" if 0.001 <= value < 1000 else f"${value:.2e}"
+    """Dollars per piece of work: in cents, or with three significant digits if it is less than ten cents."""
+    if value is None:
+        return UNKNOWN
+    return usd_text(value) if value >= 0.1 or value == 0 else f"${value:.3g}" if value >= 0.001 else f"${value:.2e}"
 
 
 def span(micros: int) -> str:

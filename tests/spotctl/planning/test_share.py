@@ -206,9 +206,9 @@ def test_a_strategy_may_use_kinds_that_are_about_as_good_and_others_have_a_reaso
     dear = companions(job, shares([job], price=PRICE * [1, 1.1, 1, 1])[0], 0, KINDS)
     assert dear[1].startswith("too expensive: $0.022")
     late = asked(hours_left=10.0)
-    assert "8 machines need 20.0 hours, and 10.0 are left" in companions(late, share, 0, KINDS)[2]
+    assert "8 machines would need 20.0 hours, and 10.0 are left" in companions(late, share, 0, KINDS)[2]
     big = asked(least=8)
-    assert "8 machines do more than the 8 planned machines of cheap" in companions(big, share, 0, KINDS)[1]
+    assert "8 machines would do more than the 8 planned machines of cheap" in companions(big, share, 0, KINDS)[1]
     hurry = asked(objective=Objective.MAX_THROUGHPUT)
     assert "slower than cheap" in companions(hurry, share, 0, KINDS)[2]
 

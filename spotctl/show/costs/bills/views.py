@@ -271,7 +271,8 @@ def _not_compared(agreement: Agreement) -> Iterator[str]:
         yield f"converted from {', '.join(agreement.converted)} at the rates in the bill"
     if agreement.other_lines:
         amount = _dollars(agreement.others)
-        yield f"not compared: {agreement.other_lines:,} bill lines ({amount}) for resources not rented by spotctl"
+        others = counted(agreement.other_lines, "bill line")
+        yield f"not compared: {others} ({amount}) for resources not rented by spotctl"
     if agreement.untagged:
         yield (
             f"not compared: {_dollars(agreement.untagged)} of the ledger for disks, addresses and traffic, because the"
