@@ -63,11 +63,6 @@ class Paths:
         return self.home / "kept" / job
 
     @property
-    def metrics_token(self) -> Path:
-        """What those who ask for metrics on a port must know."""
-        return self.home / "metrics-token"
-
-    @property
     def runs(self) -> Path:
         """A folder for each run."""
         return self.home / "runs"

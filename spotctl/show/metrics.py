@@ -26,7 +26,6 @@ from bidbrain.billing import usd
 from pricing_data.units import SECOND
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import read_or_create
-from spotctl.home.paths import Paths
 from spotctl.show.runs.run_view import RunView
 from spotctl.show.tracking import TrackedRuns
 
@@ -182,6 +181,7 @@ def _known(metric: _Metric, labels: Labels, value: float | None) -> Iterable[tup
 _EVERY_SECONDS = 1.0
 _HIGHEST_PORT = 65535
 _ONLY_OWNER = 0o600
+_CREDENTIALS_FILE = "metrics-token"
 
 
 class Publisher:
@@ -251,10 +251,10 @@ def absolute(place: str) -> str:
 
 @contextmanager
 def _place(place: str, remark: Callable[[str], None], home: Path | None) -> Iterator[Callable[[str], None]]:
-    """The function that publishes a text: into a file, or on a port, to whoever has the token of the `home`; without a
-    home, to nobody."""
+    """The function that publishes a text: into a file, or on a port, for requests with the token of the `home`; without
+    a home, no request has it."""
     if place.isdecimal():
-        new, token = secrets.token_urlsafe(32), home and Paths(home).metrics_token
+        new, token = secrets.token_urlsafe(32), home and home / _CREDENTIALS_FILE
         with _served(int(place), new if token is None else read_or_create(token, new.encode()).decode()) as put:
             remark(f"metrics on http://127.0.0.1:{place}/metrics for requests with the bearer token in {token}")
             yield put
@@ -263,7 +263,11 @@ def _place(place: str, remark: Callable[[str], None], home: Path | None) -> Iter
     else:
         path = Path(place)
         try:
-            _check_writable(path)
+            if path.is_dir():
+                raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
+            # The file stays as it is: monitoring may read it at any moment.
+            _temporary(path).touch()
+            _temporary(path).unlink()
         except OSError as error:
             raise BadRequest(f"--metrics {path}: cannot be written: {error.strerror}") from error
         yield _Replacing(path, remark)
@@ -293,17 +297,6 @@ class _Replacing:
             self._failed = True
 
 
-def _check_writable(path: Path) -> None:
-    """Raises OSError if the file cannot be replaced. The file stays as it is: monitoring may read it at any moment."""
-    if path.is_dir():
-        raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
-    temporary = _temporary(path)
-    try:
-        temporary.touch()
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _temporary(path: Path) -> Path:
     # The node exporter reads every *.prom of its folder, so the new file must not have that suffix yet.
     return path.with_name(f"{path.name}.{os.getpid()}")
@@ -327,7 +320,7 @@ def _served(port: int, token: str) -> Iterator[Callable[[str], None]]:
                 status, body = HTTPStatus.OK, newest[0].encode()
             else:
                 status = HTTPStatus.UNAUTHORIZED if is_here else HTTPStatus.MISDIRECTED_REQUEST
-                body = b"" if not is_here else b"Send the token in metrics-token, in spotctl's home.\n"
+                body = b"" if not is_here else f"Send the token in {_CREDENTIALS_FILE}, in spotctl's home.\n".encode()
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

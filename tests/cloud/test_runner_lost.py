@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.agent.data.locations import place_of
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.remote_runner.fence import Claim
 from spotctl.run.remote_runner.place import RunPlace
@@ -94,7 +95,10 @@ def test_a_run_whose_runner_and_standby_are_dead_is_ended_from_here(
     """The machines go on, and nobody would return them before their leases end."""
     host = cloud.host
     assert isinstance(host, Namespaces)
-    with moved(cloud, tmp_path) as (laptop, _, names):
+    with moved(cloud, tmp_path) as (laptop, place, names):
+        output = place_of(f"{place.location}/output", LAUNCHER)
+        assert output is not None
+        laptop.wait_until(lambda: any(output.bucket.list(output.prefix)))
         for name in names().values():
             host.execute(name, "pkill", f"-{signal}", "-f", SERVICE)
         laptop.wait_until(lambda: "was last heard of at" in laptop.run("status", "counting").stderr)

@@ -226,7 +226,13 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows."""
     gone = _is_gone(client)
     fence = Fence(client.place.claim(LAUNCHER), "")
-    _return_listed(client, note)
+    try:
+        listed = client.machines()
+        client.provider.terminate([machine.id for machine in listed])
+        note(f"{counted(len(listed), 'machine')} returned")
+    except ProviderError as error:
+        leases = ", ".join(f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive)
+        note(f"not all machines could be returned: {error}; those left end with their leases: {leases}")
     if not gone:
         note(f"machines that its runner has just ordered may still appear: waiting {SETTLE_SECONDS:.0f} s for them")
         settle(fence)
@@ -246,17 +252,6 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     with EventLog(own_log) as log, EventLog(Paths(client.own_settings.home).log) as own:
         add_missing(own, run, log.of_run(run))
     return ending
-
-
-def _return_listed(client: RunnerClient, note: Callable[[str], None]) -> None:
-    """Returns the machines that the cloud lists now, and says when the leases of the others end."""
-    try:
-        listed = client.machines()
-        client.provider.terminate([machine.id for machine in listed])
-        note(f"{counted(len(listed), 'machine')} returned")
-    except ProviderError as error:
-        leases = [f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive]
-        note(f"not all machines could be returned: {error}; those left end with their leases: {', '.join(leases)}")
 
 
 def refresh_run(client: RunnerClient) -> set[str]:

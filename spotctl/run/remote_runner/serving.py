@@ -32,7 +32,7 @@ from spotctl.home import config
 from spotctl.home.config import Settings
 from spotctl.home.errors import SpotctlError
 from spotctl.home.paths import Paths
-from spotctl.log.events import RunEnded, StopRequested
+from spotctl.log.events import StopRequested
 from spotctl.log.folding import fold
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import Held, RunState
@@ -120,12 +120,12 @@ def _serve(
     stop = threading.Event()
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
     output = OutputCopier(paths.output(start.run), place.location)
-    beside = (copier.copy, admission.turn, output.copy)
-    threading.Thread(target=attend, args=(fence, beside, stop), daemon=True).start()
+    turns = (copier.copy, admission.turn, output.copy)
+    threading.Thread(target=attend, args=(fence, turns, stop), daemon=True).start()
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
     failure = ""
     observer = RunObserver(
-        on_end=_note_end,
+        on_end=lambda *ended: _note("\n".join(sent.text for sent in notify_of_end(*ended)) or None),
         on_alarm=partial(notify_of_alarm, done=_note),
         on_remark=lambda _, line: _note(line),
     )
@@ -161,14 +161,14 @@ class _Stops:
         return self._known
 
 
-def attend(fence: Fence, beside: Sequence[Callable[[], None]], stop: threading.Event) -> None:
-    """Renews the claim, and does what is to be done `beside`, until the run has ended or another runner has taken over.
+def attend(fence: Fence, others: Sequence[Callable[[], None]], stop: threading.Event) -> None:
+    """Renews the claim, and takes the turns of `others`, until the run has ended or another runner has taken over.
 
     If one of these fails, such as reading a log that is being written, the others go on, and it is tried again.
     """
     beat = time.monotonic() + BEAT_SECONDS
     while not stop.wait(COPY_SECONDS):
-        turns = list(beside)
+        turns = list(others)
         if time.monotonic() >= beat:
             beat = time.monotonic() + BEAT_SECONDS
             turns.insert(0, fence.renew)
@@ -194,11 +194,6 @@ def _finish(copier: LogCopier, output: OutputCopier, fence: Fence, failure: str)
             time.sleep(2.0**attempt)
         else:
             return
-
-
-def _note_end(spec: JobSpec, state: RunState, ended: RunEnded) -> None:
-    for delivery in notify_of_end(spec, state, ended):
-        _note(delivery.text)
 
 
 def _note(what: object) -> None:
