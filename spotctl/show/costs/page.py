@@ -37,8 +37,11 @@ _TERMS = (
         "Refunded",
         "Charged at first, then refunded because the provider evicted the machine within a free hour.",
     ),
-    ("Start-up", "Time in which machines started and loaded data and code."),
-    ("Redone work", "Time in which machines repeated work that was lost in evictions."),
+    (
+        "Start-up, redone work",
+        "In the steps: time in which machines started and loaded data and code, or repeated work that was lost in"
+        " evictions. What machines were used for lists this time of all machines.",
+    ),
     ("Lost work", "All that was paid for redone work, minus refunds: also in failed runs, and on reliable machines."),
     (
         "Waiting",
@@ -147,13 +150,6 @@ def _tiles(report: Report) -> Html:
         ("Machine-hours", f"{least}{fmt.hours(whole.machine_micros)}", hourly),
         ("Evictions", f"{least}{fmt.whole_number(whole.evictions)}", rate),
     ]
-    # The steps from on demand to paid that evictions cause.
-    for name in ("start-up", "redone work", "waiting"):
-        cost, share = -dict(whole.steps)[name], ""
-        if whole.total > 0:
-            of_total = cost / whole.total
-            share = "under 0.1% of the total" if 0 < of_total < 0.0005 else f"{of_total:.1%} of the total"
-        tiles.append((name.capitalize(), fmt.money(cost, digits), share))
     tiles.append(("Refunded", fmt.money(whole.free, digits), "charged and refunded"))
     if whole.usd_per_work is not None:
         units = f"{fmt.whole_number(whole.work)} clocks in total"
