@@ -255,7 +255,7 @@ def test_no_figure_is_infinite_where_the_first_hour_does_hardly_any_work(tmp_pat
         " resources: {clouds: [local], types: [c4.2xlarge]}, local: {start: '2026-01-15T12:10:00Z'}}"
     )
     shown = spotctl("plan", path, "--explain", COLUMNS="120").out
-    assert "for an expected work of 0.0" in shown
+    assert re.search(r"for an expected work of 0[,.]", shown)
     assert "inf" not in shown.replace("infor", "")
 
 
