@@ -342,8 +342,14 @@ class Controller:
 
     # -- the end of the job --------------------------------------------------------------------------------------------
 
-    def _interrupt(self, _: StopJob) -> None:
-        if self.last_clock.interrupt(self.clocks.stable):
+    def _stop(self, event: StopJob) -> None:
+        stable = self.clocks.stable
+        if not event.finish:
+            if self.last_clock.interrupt(stable):
+                self._send_limit()
+        elif self.last_clock.may_stop_after(stable):
+            self._changed = True
+            self.last_clock.stop(self.clocks.ledger.reached, stable)
             self._send_limit()
 
     def _send_limit(self) -> None:
@@ -417,6 +423,6 @@ ROUTES: dict[type, Callable[[Controller, Any], None]] = {
     messages.Saved: Controller._report_saved,
     messages.SquareOfPart: Controller._report_square,
     messages.Broken: Controller._report_broken,
-    StopJob: Controller._interrupt,
+    StopJob: Controller._stop,
 }
 """The rule for each event."""

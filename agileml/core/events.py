@@ -21,7 +21,10 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """End the job with the last stable model, without finishing the clocks after it."""
+    """End the job with the last stable model, without finishing the clocks after it; or with `finish`, as its settings
+    would: with the clock in progress and the loss of its model."""
+
+    finish: bool = False
 
 
 @dataclass(frozen=True, slots=True)

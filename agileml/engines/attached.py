@@ -127,9 +127,12 @@ class AttachedJob:
         # What the nodes printed at their end has arrived at the controller by now.
         self._client.settle(max(0.0, until - time.monotonic()))
 
-    def stop(self) -> None:
-        """Ends the job with its last stable model."""
-        self._loop.stop()
+    def stop(self, *, finish: bool = False) -> None:
+        """Ends the job with its last stable model; with `finish`, with the clock in progress, as its settings would."""
+        if finish:
+            self._client.stop(finish=True)
+        else:
+            self._loop.stop()
 
     def warn(self, node: str, seconds: float) -> None:
         """A node's machine will be taken away after `seconds`."""

@@ -55,7 +55,7 @@ class ControllerClient:
         """The nodes that are linked to the controller, as it has last reported."""
         self._failure = ""
         self._has_failed = False
-        self._stopped = False
+        self._stopped: StopJob | None = None
         self._settled = 0
 
     @property
@@ -107,10 +107,10 @@ class ControllerClient:
                     pass
         self._settled = 0
 
-    def stop(self) -> None:
-        """Ends the job with its last stable model."""
-        self._stopped = True
-        self._mailbox.send(CONTROLLER, StopJob())
+    def stop(self, *, finish: bool = False) -> None:
+        """Ends the job with its last stable model, or with the clock in progress if it may `finish` that."""
+        self._stopped = StopJob(finish)
+        self._mailbox.send(CONTROLLER, self._stopped)
 
     def warn(self, name: str, seconds: float) -> None:
         """A machine will be taken away in `seconds`."""
@@ -170,8 +170,8 @@ class ControllerClient:
         """A restarted controller may not know which clocks arrived, which machines are lost and which are warned."""
         now = time.monotonic()
         self._mailbox.send(CONTROLLER, Acknowledged(self._clocks.last))
-        if self._stopped:
-            self._mailbox.send(CONTROLLER, StopJob())
+        if self._stopped is not None:
+            self._mailbox.send(CONTROLLER, self._stopped)
         for name in self._lost:
             self._lost[name] = now
             self._mailbox.send(CONTROLLER, NodeLost(name, GONE))

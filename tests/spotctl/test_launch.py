@@ -54,6 +54,17 @@ def wait_for_machines(home: Path, count: int) -> None:
 
 
 @LAUNCH
+@pytest.mark.usefixtures("home")
+def test_a_training_that_ends_by_the_clock_of_the_market_has_the_loss_of_its_model(tmp_path: Path) -> None:
+    path = training(tmp_path)
+    path.write_text(path.read_text().replace("clocks: 15", "minutes: 40"))
+    ended = spotctl("launch", path, "--yes", "--json").json
+    lines = [json.loads(line) for line in Path(ended["model"]).with_name("iterations.jsonl").read_text().splitlines()]
+    assert ended["loss"] == lines[-1]["loss"] < lines[0]["loss"]
+    assert ended["message"].startswith(f"{ended['clocks']} clocks, loss ")
+
+
+@LAUNCH
 def test_a_training_is_launched_and_all_machines_returned(tmp_path: Path, home: Path, approved: Approved) -> None:
     metrics = tmp_path / "spotctl.prom"
     ended = spotctl("launch", training(tmp_path), "--yes", "--json", "--metrics", metrics)

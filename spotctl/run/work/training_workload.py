@@ -314,7 +314,7 @@ class TrainingWorkload(Workload):
             shares += [] if self._span is None else [self._seconds / self._span]
             self._share_done = min(max(shares), 1.0)
         if self._span is not None and self._seconds >= self._span and self._controller is not None:
-            self._controller.stop()
+            self._controller.stop(finish=True)
 
     def _named(self, file: str) -> str:
         """The final location of a result."""
