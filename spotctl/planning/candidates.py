@@ -68,7 +68,7 @@ time."""
 # of requests to a cloud, or of this computer's processes, which the market's clock multiplies. It stands while a run
 # starts up, but only once a process of the run measures it.
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
-_LOCAL_ORDER, _LOCAL_ENDING = 0.5, 0.2
+_LOCAL_ORDER, _LOCAL_ENDING = 0.3, 0.2
 _LOCAL_SPREAD = 0.6
 
 

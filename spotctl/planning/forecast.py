@@ -72,7 +72,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         return 0.0 if roaming is None else roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
 
     spread = max((rates[market.instance_type].spread for market in rented), default=0.0)
-    is_said = plan.job.hours_from == SPECIFIED and not plan.demand.work.timed
+    is_said = plan.demand.gang and plan.job.hours_from == SPECIFIED
     # Decisions about a deadline take the length as it is said, and so does their forecast.
     if plan.job.spec.is_local and is_said and plan.job.deadline is None:
         seconds = plan.cost.estimate.hours * 3600 / plan.job.spec.local.speed

@@ -310,6 +310,7 @@ def edited(job: str, script: PublicScript, pace: Pace) -> str:
     job = job.replace("clouds: [local]", f"clouds: [local]\n  zones: [{', '.join(ZONES)}]")
     market = f"speed: {SPEED}, start: {format_time(START)}, warning: {warning(pace)}s, unwarned: 0.5"
     job = re.sub(r"(?m)^local: .*", f"local: {{{market}}}", job)
+    job = re.sub(r"(?m)^env: .*\n", "", job)
     variables = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", **script.variables}
     return job + f"env: {json.dumps(variables)}\n"
 
