@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,15 +75,18 @@ def test_a_job_goes_on_when_the_lid_is_opened(job: str, has_begun: Callable[[Run
         # What is stopped starts nothing more; until then something may appear.
         while new := of_home(home) - all_of_it:
             for process in new:
-                os.kill(process, signal.SIGSTOP)
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGSTOP)
             all_of_it |= new
         time.sleep(CLOSED_SECONDS - (time.monotonic() - closed_at))
         for process in all_of_it:
-            os.kill(process, signal.SIGCONT)
+            # Some had ended before they could be stopped.
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
         out, err = launched.communicate(timeout=240)
     finally:
         launched.kill()
-        launched.wait()
+        launched.communicate()
     assert launched.returncode == 0, err
     assert json.loads(out)["outcome"] == "done", err
     assert not processes(tmp_path)
