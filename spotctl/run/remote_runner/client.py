@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from agileml.errors import AgileMLError
-from bidbrain.billing import usd
-from pricing_data.units import SECOND, counted, format_time, usd_text
+from pricing_data.units import SECOND, counted, format_time, to_usd, usd_text
 from spotctl.agent.data.patience import PATIENCE_SECONDS, is_temporary
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.errors import ProviderError
@@ -305,7 +304,7 @@ def _nothing_left(client: RunnerClient) -> bool:
 def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
     """Asks the runner to stop until it has heard. RunnerLost: it is silent, or its machine is gone."""
     state, watch = client.state, Watch(SILENT_SECONDS)
-    rate = usd(sum(state.allocations[held.allocation].highest_price for held in state.alive))
+    rate = to_usd(sum(state.allocations[held.allocation].highest_price for held in state.alive))
     note(
         f"asking its runner to stop; once it is silent for {SILENT_SECONDS:.0f} s, this computer returns its machines,"
         f" which cost at most {usd_text(rate)} an hour meanwhile"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from pricing_data.market import Market
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
+from spotctl.log.state import Allocation, Held, RunState
 from spotctl.run.remote_runner import client, homes
+from spotctl.run.remote_runner.fence import SILENT_SECONDS, Claim
 from spotctl.run.remote_runner.place import RunPlace
+from spotctl.run.remote_runner.start import RunnerLost
 
 if TYPE_CHECKING:
     from spotctl.run.remote_runner.client import RunnerClient
@@ -49,6 +53,53 @@ class Runner:
 
     def list(self, _: str) -> tuple[str, ...]:
         return tuple(self.bucket)
+
+
+class Silent(Runner):
+    """A runner that does not answer and no longer renews its claim; its machine goes on, for at most $0.60 an hour."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, 10**6)
+        self.asked = 0
+        order = Allocation(1, Market("gcp", "r", "z", "t"), None, 600_000_000, 1.0, True, 0)
+        self.state = RunState(allocations={1: order}, machines={"runner": Held("runner", 1, 0, 100, running=True)})
+
+    def ask(self, *_: object) -> bool:
+        self.asked += 1
+        return False
+
+    def claim(self) -> Claim:
+        return Claim(1, "runner", "key", beat=7)
+
+    def read_state(self) -> RunState:
+        return self.state
+
+    def runner(self) -> str:
+        return "runner"
+
+    def machines(self) -> tuple[Any, ...]:
+        return (SimpleNamespace(id="runner"),)
+
+
+def test_a_runner_that_should_stop_is_given_up_once_it_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then, the user knows what is waited for, and what it costs."""
+    now, said = [0.0], list[str]()
+
+    def clock() -> float:
+        now[0] += 5.0
+        return now[0]
+
+    monkeypatch.setattr("time.monotonic", clock)
+    runner = Silent(tmp_path)
+    with pytest.raises(RunnerLost, match="its runner is silent"):
+        client._ask(cast("RunnerClient", runner), said.append)
+    assert now[0] == pytest.approx(SILENT_SECONDS, abs=10)
+    assert runner.asked > 1
+    (line,) = said
+    assert "once it is silent for 35 s" in line
+    assert "which cost at most $0.60 an hour meanwhile" in line
 
 
 @pytest.mark.parametrize("looks", [1, 3])
