@@ -14,13 +14,15 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore
 from spotctl.agent.data.locations import MACHINE, StoreIdentity, place_of
+from spotctl.agent.errors import AgentError
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.config import Settings
 from spotctl.home.installation import installation_id, read_or_create
@@ -33,7 +35,7 @@ from spotctl.log.store import EventLog
 from spotctl.run.work import resume_state
 
 SEGMENT_ROWS = 500
-OUTPUT_SECONDS = 30.0
+OUTPUT_SECONDS, _TIMES_AS_LONG = 30.0, 10.0
 _FOLDER = "log/"
 
 
@@ -208,25 +210,35 @@ class LogCopier:
 
 
 class OutputCopier:
-    """Copies what the machines of a run have printed to the run's place, so that it outlives the runner's machine."""
+    """Copies what the machines of a run have printed to the run's place, so that it outlives the runner's machine.
+
+    Files are copied whole: the larger they are, the more seldom. That may take long, so it has a thread of its own.
+    """
 
     def __init__(self, folder: Path, location: str) -> None:
         self._folder, self._location = folder, f"{location}/output"
         self._sizes: dict[str, int] = {}
-        self._due = 0.0
+        self._lock = Lock()
 
-    def copy(self, *, now: bool = False) -> None:
-        """Copies the files that have grown, if the last time is long enough ago, or `now`. Raises OSError."""
-        if not now and time.monotonic() < self._due:
-            return
-        self._due = time.monotonic() + OUTPUT_SECONDS
+    def run(self, stop: Event) -> None:
+        """Copies until `stop` is set. What fails is tried again."""
+        took = 0.0
+        while not stop.wait(max(OUTPUT_SECONDS, _TIMES_AS_LONG * took)):
+            begun = time.monotonic()
+            with suppress(OSError, AgentError):
+                self.copy()
+            took = time.monotonic() - begun
+
+    def copy(self) -> None:
+        """Copies the files that have grown. Raises OSError."""
         place = place_of(self._location, MACHINE)
         assert place is not None
-        for path in self._folder.glob("*"):
-            content = path.read_bytes()
-            if self._sizes.get(path.name) != len(content):
-                place.bucket.write(place.prefix + path.name, [content])
-                self._sizes[path.name] = len(content)
+        with self._lock:
+            for path in self._folder.glob("*"):
+                if path.stat().st_size != self._sizes.get(path.name):
+                    content = path.read_bytes()
+                    place.bucket.write(place.prefix + path.name, [content])
+                    self._sizes[path.name] = len(content)
 
 
 def fetch_output(location: str, folder: Path, who: StoreIdentity) -> None:

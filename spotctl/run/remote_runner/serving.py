@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -120,8 +120,8 @@ def _serve(
     stop = threading.Event()
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
     output = OutputCopier(paths.output(start.run), place.location)
-    turns = (copier.copy, admission.turn, output.copy)
-    threading.Thread(target=attend, args=(fence, turns, stop), daemon=True).start()
+    threading.Thread(target=attend, args=(fence, copier, admission, stop), daemon=True).start()
+    threading.Thread(target=output.run, args=(stop,), daemon=True).start()
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()
     failure = ""
     observer = RunObserver(
@@ -161,14 +161,14 @@ class _Stops:
         return self._known
 
 
-def attend(fence: Fence, others: Sequence[Callable[[], None]], stop: threading.Event) -> None:
-    """Renews the claim, and takes the turns of `others`, until the run has ended or another runner has taken over.
+def attend(fence: Fence, copier: LogCopier, admission: Admission, stop: threading.Event) -> None:
+    """Copies the log, renews the claim and admits clients until the run has ended, or another runner has taken over.
 
     If one of these fails, such as reading a log that is being written, the others go on, and it is tried again.
     """
     beat = time.monotonic() + BEAT_SECONDS
     while not stop.wait(COPY_SECONDS):
-        turns = list(others)
+        turns = [copier.copy, admission.turn]
         if time.monotonic() >= beat:
             beat = time.monotonic() + BEAT_SECONDS
             turns.insert(0, fence.renew)
@@ -187,7 +187,7 @@ def _finish(copier: LogCopier, output: OutputCopier, fence: Fence, failure: str)
     for attempt in range(3):
         try:
             copier.copy()
-            output.copy(now=True)
+            output.copy()
             fence.renew(ended=not failure, failure=failure)
         except (OSError, AgentError) as error:
             _note(f"the final state of the run cannot be copied: {error}")

@@ -18,6 +18,8 @@ from spotctl.run.remote_runner.place import RunPlace
 from spotctl.run.remote_runner.start import RunnerLost
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from spotctl.run.remote_runner.client import RunnerClient
 
 
@@ -124,3 +126,36 @@ def test_what_is_left_after_a_while_is_left_to_the_next_command(
     assert runner.settings.home.exists()
     client.clear_up(cast("RunnerClient", runner), -1.0)
     assert not runner.settings.home.exists()
+
+
+class Bucket:
+    """A bucket that refuses the first write."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, bytes]] = []
+        self.refusals = 1
+
+    def write(self, key: str, pieces: list[bytes]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError("no answer")
+        self.written.append((key, b"".join(pieces)))
+
+
+def test_what_machines_print_is_copied_while_the_run_goes_on_and_only_if_there_is_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, looks = Bucket(), iter(["1\n", "", "2\n"])
+    monkeypatch.setattr(homes, "place_of", lambda *_: SimpleNamespace(bucket=bucket, prefix="output/"))
+
+    class Stop:
+        def wait(self, _: float) -> bool:
+            """Until the next copy, the machine may print something."""
+            with (tmp_path / "machine").open("a") as file:
+                printed = next(looks, None)
+                file.write(printed or "")
+            return printed is None
+
+    homes.OutputCopier(tmp_path, "gs://bucket/run").run(cast("Event", Stop()))
+    # The first copy failed, so that the second one has what the first one should have.
+    assert bucket.written == [("output/machine", b"1\n"), ("output/machine", b"1\n2\n")]

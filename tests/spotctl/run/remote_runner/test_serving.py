@@ -18,6 +18,8 @@ from spotctl.log.outcomes import LogFailed
 from spotctl.log.state import Allocation, Held, RunState
 from spotctl.run.remote_runner import serving
 from spotctl.run.remote_runner.fence import Claim, Fence, is_anothers, settle
+from spotctl.run.remote_runner.homes import LogCopier
+from spotctl.run.remote_runner.place import Admission
 from spotctl.run.remote_runner.serving import host_of, is_due
 from spotctl.run.remote_runner.start import Superseded
 from tests.spotctl.run.remote_runner.test_fence import Cell, Clock
@@ -45,7 +47,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def attended(fence: Part, copier: Part, admission: Part, stop: threading.Event) -> None:
-    serving.attend(cast("Fence", fence), [copier.copy, admission.turn], stop)
+    serving.attend(cast("Fence", fence), cast("LogCopier", copier), cast("Admission", admission), stop)
 
 
 @pytest.mark.parametrize(
