@@ -322,9 +322,7 @@ class Controller:
             self._out.append(iteration)
             self._learn(iteration)
             if self.last_clock.may_stop_after(iteration.clock) and self.settings.stop(iteration):
-                self._changed = True
-                self.last_clock.stop(self.clocks.ledger.reached, self.clocks.stable)
-                self._send_limit()
+                self._stop(StopJob(finish=True))
 
     def _learn(self, iteration: Iteration) -> None:
         quiet = not (iteration.redone or iteration.events or self.planned.assignment.moving)

@@ -56,7 +56,7 @@ def install(
         raise BadRequest(f"--deadline {deadline} is the time of --at: a night of 24 hours needs no --deadline")
     timers = installing.Timers.of_this_user()
     home = session.settings.home
-    place = absolute(metrics)
+    place = absolute(metrics, home)
     try:
         chosen = installing.Scheduler(scheduler)
     except ValueError:

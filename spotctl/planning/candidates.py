@@ -262,17 +262,14 @@ def save_time(job: Job) -> int | None:
     return round(transfer_time(kept.size / GB) * market_speed(job.spec))
 
 
-def has_own_trainer(spec: JobSpec) -> bool:
-    """Whether a training's model is known only once code has been loaded that is not ours."""
-    return isinstance(spec.program, Training) and (spec.program.parallel is not None or ":" in spec.program.app)
-
-
 def least_startup(spec: JobSpec) -> int:
     """The least time until a machine works: a process of this computer starts no faster because the market's clock is
     fast."""
     if not spec.is_local:
         return 0
-    return round((_LOCAL_OWN_STARTUP if has_own_trainer(spec) else _LOCAL_STARTUP) * spec.local.speed * SECOND)
+    # A model that is known only once code has been loaded that is not ours.
+    is_own = isinstance(spec.program, Training) and (spec.program.parallel is not None or ":" in spec.program.app)
+    return round((_LOCAL_OWN_STARTUP if is_own else _LOCAL_STARTUP) * spec.local.speed * SECOND)
 
 
 def may_roam(spec: JobSpec) -> bool:

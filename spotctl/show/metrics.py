@@ -241,22 +241,21 @@ def publishing(
         yield Publisher(views, tracked, put)
 
 
-def absolute(place: str) -> str:
+def absolute(place: str, home: Path) -> str:
     """The place for a command that runs in another folder. Refuses a place that cannot be used now."""
     if place:
-        with _place(place, lambda _: None, None):
+        with _place(place, lambda _: None, home):
             pass
     return place if not place or place.isdecimal() else str(Path(place).absolute())
 
 
 @contextmanager
-def _place(place: str, remark: Callable[[str], None], home: Path | None) -> Iterator[Callable[[str], None]]:
-    """The function that publishes a text: into a file, or on a port, for requests with the token of the `home`; without
-    a home, no request has it."""
+def _place(place: str, remark: Callable[[str], None], home: Path) -> Iterator[Callable[[str], None]]:
+    """The function that publishes a text: into a file, or on a port, for requests with the token of the `home`."""
     if place.isdecimal():
-        new, token = secrets.token_urlsafe(32), home and home / _CREDENTIALS_FILE
-        with _served(int(place), new if token is None else read_or_create(token, new.encode()).decode()) as put:
-            remark(f"metrics on http://127.0.0.1:{place}/metrics for requests with the bearer token in {token}")
+        with _served(int(place), home / _CREDENTIALS_FILE) as put:
+            token = f"the bearer token in {home / _CREDENTIALS_FILE}"
+            remark(f"metrics on http://127.0.0.1:{place}/metrics for requests with {token}")
             yield put
     elif re.fullmatch(r"[\w.]*:\d+|-\d+", place):
         raise BadRequest(f"--metrics {place}: expected a file, or a port of 127.0.0.1 alone, such as 9100")
@@ -303,7 +302,7 @@ def _temporary(path: Path) -> Path:
 
 
 @contextmanager
-def _served(port: int, token: str) -> Iterator[Callable[[str], None]]:
+def _served(port: int, credentials: Path) -> Iterator[Callable[[str], None]]:
     newest = [metrics_text([], time.time())]
     hosts = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
 
@@ -332,6 +331,7 @@ def _served(port: int, token: str) -> Iterator[Callable[[str], None]]:
 
     if not 0 < port <= _HIGHEST_PORT:
         raise BadRequest(f"--metrics {port} is not a port (1 to {_HIGHEST_PORT})")
+    token = read_or_create(credentials, secrets.token_urlsafe(32).encode()).decode()
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:

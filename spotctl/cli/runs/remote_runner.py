@@ -54,7 +54,7 @@ def refresh(session: Session, job: str = "") -> set[str]:
     attended = set[str]()
     for place in places:
         try:
-            attended |= refresh_run(RunnerClient(place, session.settings))
+            attended |= refresh_run(RunnerClient(place, session.settings), session.remark)
         except RunnerLost as error:
             session.remark(str(error))
     return attended

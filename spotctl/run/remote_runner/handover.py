@@ -13,6 +13,7 @@ from pathlib import Path
 from bidbrain.strategies.base import Decision, Situation, Strategy
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.remote.bundle import packages_for
 from spotctl.clouds.remote.platforms import here
 from spotctl.files.job.spec import ProgramKind
 from spotctl.home.config import Settings
@@ -29,7 +30,7 @@ from spotctl.run.environment import LAUNCHER, RunEnvironment, secrets_of
 from spotctl.run.remote_runner import homes
 from spotctl.run.remote_runner.fence import Fence
 from spotctl.run.remote_runner.homes import LogCopier, add_missing
-from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine
+from spotctl.run.remote_runner.installing import RunnerArchives, RunnerMachine, packages_on
 from spotctl.run.remote_runner.place import RunPlace, keep, place_of_run, publish
 from spotctl.run.remote_runner.start import JOB, RunnerStart
 from spotctl.run.start import runs
@@ -144,8 +145,8 @@ class _Move:
             # No machine is paid for meanwhile. One with another system or Python gets packages for it once it answers.
             self._note("packing the runner")
             (cloud,) = spec.resources.clouds
-            RunnerArchives.pack(spec, environment.rendezvous, homes.archives_of(self._settings.home), cloud, here())
-            target = self._installed_runner()
+            archives = homes.archives_of(self._settings.home)
+            target = self._installed_runner(RunnerArchives.pack(spec, environment.rendezvous, archives, cloud, here()))
             if target is None:
                 return None
             with tempfile.TemporaryDirectory(prefix="spotctl-") as scratch:
@@ -172,7 +173,7 @@ class _Move:
         with suppress(OSError):
             self._fence.renew(ended=True)
 
-    def _installed_runner(self) -> RunnerMachine | None:
+    def _installed_runner(self, packed: RunnerArchives) -> RunnerMachine | None:
         """The first reliable machine whose agent answers, with a runner; None if the run is to stop.
 
         The run goes on while the runner is sent there, so that no lease ends.
@@ -193,13 +194,13 @@ class _Move:
                 runner.turn()
                 self.report_turn(runner.state)
                 if sending is None:
-                    sending = self._begin_sending(runner.state)
+                    sending = self._begin_sending(runner.state, packed)
                 elif sending.done():
                     return sending.result()
                 time.sleep(LOOK_SECONDS)
         return None
 
-    def _begin_sending(self, state: RunState) -> "Future[RunnerMachine] | None":
+    def _begin_sending(self, state: RunState, packed: RunnerArchives) -> "Future[RunnerMachine] | None":
         """Sends a runner to the first reliable machine whose agent answers, if there is one, in a thread that does not
         keep this process from ending. The result is the machine, once the runner has arrived."""
         provider, (cloud,) = self._environment.provider, self._spec.resources.clouds
@@ -208,11 +209,15 @@ class _Move:
         if machine is None:
             return None
         target, sending = RunnerMachine(machine, provider, self._note), Future[RunnerMachine]()
-        folder, rendezvous = homes.archives_of(self._settings.home), self._environment.rendezvous
+        folder = homes.archives_of(self._settings.home)
 
         def send() -> None:
             try:
-                target.install(RunnerArchives.pack(self._spec, rendezvous, folder, cloud, target.platform()))
+                there, archives = target.platform(), packed
+                if not there.runs_packages_of(here()):
+                    packages = packages_for(folder, packages_on(cloud, self._spec.notify), there)
+                    archives = replace(packed, packages=packages.pack().path.read_bytes())
+                target.install(archives)
                 sending.set_result(target)
             except BaseException as error:  # noqa: BLE001 - the run says it, and returns its machines
                 sending.set_exception(error)
