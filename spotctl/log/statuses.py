@@ -28,8 +28,8 @@ def latest_run(log: EventLog, job: str) -> RunState | None:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """The beginnings of all runs, the latest run of each job, and why that may not be all: what is damaged, what a
-    repair has dropped that may be of any run, and the runs of which not even the beginning can be read."""
+    """The beginnings of all runs, the latest run of each job, and why that may not be all: what is damaged, rows of an
+    unknown run that a repair has dropped, and runs whose beginning cannot be read."""
 
     began: tuple[RunBegan, ...] = ()
     latest: tuple[RunState, ...] = ()

@@ -69,9 +69,8 @@ def rentable_fleet(
     if spec.strategy == REGIONS:
         raise NotInTime(
             f"{spec.name}: strategy regions needs {counted(needed.machines, 'machine')} of"
-            f" {needed.offer.market.instance_type} on demand near the deadline, but quotas"
-            f" allow {held.machines}; raise the quota ('spotctl doctor' says how),"
-            " or write strategy: auto"
+            f" {needed.offer.market.instance_type} on demand near the deadline, but quotas allow {held.machines}; raise"
+            " the quota ('spotctl doctor' says how), or write strategy: auto"
         )
     staying = replace(allocated, demand=replace(allocated.demand, roams=False))
     return staying, _fleet(staying, option, facts, columns)

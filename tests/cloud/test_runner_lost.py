@@ -92,7 +92,7 @@ def test_a_standby_takes_over_and_nothing_is_bought_twice(
 def test_a_run_whose_runner_and_standby_are_dead_is_ended_from_here(
     cloud: SimulatedCloud, tmp_path: Path, signal: str
 ) -> None:
-    """The machines go on, and nobody would return them before their leases end."""
+    """The machines would go on until their leases end."""
     host = cloud.host
     assert isinstance(host, Namespaces)
     with moved(cloud, tmp_path) as (laptop, place, names):

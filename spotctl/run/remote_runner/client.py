@@ -256,7 +256,7 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
 def refresh_run(client: RunnerClient, note: Callable[[str], None]) -> set[str]:
     """Reads the state of a run; returns the run if a runner attends to it. Removes what an ended run left.
 
-    `note` is told of a runner that seems silent: clocks of two computers may differ, so no figure depends on that.
+    `note` gets a line if the runner seems silent: clocks of two computers may differ, so no figure depends on that.
     RunnerLost: the state cannot be read, or the runner has failed.
     """
     state = client.read_state()

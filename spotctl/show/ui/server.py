@@ -35,7 +35,7 @@ from spotctl.show.ui.pages import LINKS, POLICY, overview_page, renewed_page, ru
 
 _OUTPUT_LINES = 60
 _BROWSER_SECONDS = 20.0
-"""After this long without a request, the user is told that no browser has asked for the page."""
+"""How long a browser may take to ask for the page before a remark says that none has."""
 _RECENT = "30d"
 """Costs of this time are shown unless all are asked for, or those of a job."""
 

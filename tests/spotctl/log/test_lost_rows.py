@@ -71,13 +71,13 @@ def reported(home: Path) -> tuple[Figures, dict[str, str], Any]:
 
 
 def shown(home: Path) -> Figures:
-    """What status says of the latest run of each job."""
+    """The lines of status about the latest run of each job."""
     read = latest_views(Settings(home))
     return {job["run"]: job for job in status_answer(read.runs, read.lost)["jobs"]}
 
 
 def check(home: Path, run: str, whole: Path) -> None:
-    """Report and status are as they were but for this run, of which both say the same, and that rows are lost."""
+    """Report and status change for this run only: both say that it has lost rows, with the same figures."""
     groups, lines, answer = reported(home)
     groups_before, lines_before, _ = reported(whole)
     assert lines.keys() == lines_before.keys()
