@@ -56,8 +56,8 @@ _RENEW_EVERY = MINUTE
 class Claim:
     """Who runs a run. `holder` is a machine, or empty for the launcher. `key` is a random number of the process.
 
-    `beat` counts the renewals. `at` is the time of the last one, in seconds since 1970 on the holder's clock: only people
-    read it. A run that has `ended` is taken over by no process; `failure` says why a runner gave up.
+    `beat` counts the renewals. `at` is the time of the last one, in seconds since 1970 on the holder's clock, for
+    people to read. A run that has `ended` is taken over by no process; `failure` says why a runner gave up.
     """
 
     epoch: int
