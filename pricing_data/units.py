@@ -65,6 +65,11 @@ def format_time(micros: int) -> str:
     return to_datetime(micros).isoformat().replace("+00:00", "Z")
 
 
+def moment(micros: int) -> str:
+    """ISO 8601 with `Z`, in whole seconds."""
+    return format_time(micros // SECOND * SECOND)
+
+
 _ZERO = re.compile(r"0+(\.0+)?[smhdw]?")
 
 

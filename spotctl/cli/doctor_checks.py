@@ -233,7 +233,7 @@ def _runs(settings: Settings) -> Iterator[Finding]:
             _, attended = present_of(state, settings)
             words.append((state, status_word(state, attended=attended)))
         used = dict.fromkeys(cloud for spec in log.specs(settings.home) for cloud in spec.resources.clouds)
-        searched = list(orphans(settings, ("local", *used)))
+        searched = orphans(settings, lambda _: None, ("local", *used))
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pricing_data.units import SECOND, format_time
+from pricing_data.units import moment
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
@@ -191,5 +191,5 @@ def logs(
 
 
 def _as_text(line: OutputLine) -> str:
-    at = "" if line.at is None else f"{format_time(line.at // SECOND * SECOND)} "
+    at = "" if line.at is None else f"{moment(line.at)} "
     return f"{at}{line.machine}: {printable(line.text)}\n"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from pricing_data.units import SECOND, moment
 from spotctl.cli.boundary import CREDENTIALS, FAILED
 from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.runs.run_end import finish, finish_withdrawn
@@ -18,7 +19,6 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.outcomes import WITHDRAWN
-from spotctl.show.phrases import moment
 
 if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
@@ -84,7 +84,7 @@ def gc(
     session: Session = context.obj
     remote_runner.refresh(session)
     with waiting(session, "asking the clouds"):
-        orphans_by_cloud = list(orphans(session.settings, clouds or ()))
+        orphans_by_cloud = orphans(session.settings, session.remark, clouds or ())
     orphaned = [resource for part in orphans_by_cloud for resource in part.resources]
     unsearched = [part for part in orphans_by_cloud if part.failure is not None]
     failures = [f"{part.cloud}: not fully searched: {part.failure}" for part in unsearched if part.is_used]
@@ -130,22 +130,23 @@ def _remove(
     session: Session, orphans_by_cloud: Sequence[Orphans], unused: Sequence[DataUse], copies: Sequence[UnusedCopy]
 ) -> list[str]:
     """Removes what was found in each cloud, even if another one fails, and then the data; returns the failures."""
+    from spotctl.agent.data.stores import SILENCE_SECONDS
+    from spotctl.run.orphans import remove_orphans
     from spotctl.run.stored_data.removing import remove_copies, remove_data
+    from spotctl.run.waits import waits_said
 
-    failures = list[str]()
-    for part in orphans_by_cloud:
+    failures = remove_orphans(orphans_by_cloud, session.remark)
+    given_up = moment(wall_us() + SILENCE_SECONDS * SECOND)
+    stores = ", ".join(dict.fromkeys(use.location.bucket for use in unused)) or "this computer"
+    awaited = f"waiting for {stores} to delete unused data; a store that stays silent is given up at {given_up}"
+    with waits_said(lambda: f"{awaited}; data costs its storage meanwhile", session.remark):
+        if copies:
+            failures += remove_copies(session.settings, copies)
         try:
-            if part.resources:
-                part.provider.remove(part.resources)
+            if unused:
+                failures += remove_data(session.settings, unused)
         except SpotctlError as error:
-            failures.append(f"{part.cloud}: not all was removed: {error}")
-    if copies:
-        failures += remove_copies(session.settings, copies)
-    try:
-        if unused:
-            failures += remove_data(session.settings, unused)
-    except SpotctlError as error:
-        failures.append(str(error))
+            failures.append(str(error))
     return failures
 
 
@@ -155,7 +156,7 @@ def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoR
     from spotctl.show.columns import as_json
     from spotctl.show.runs import run_answers
 
-    ended = return_shown(session.settings, job)
+    ended = return_shown(session.settings, session.remark, job)
     if json_:
         session.answer_json(as_json(run_answers.EMERGENCY, {"log_damage": why, **asdict(ended)}))
     else:

@@ -114,7 +114,7 @@ def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoRet
     from spotctl.show.columns import as_json
     from spotctl.show.runs.status import DAMAGED, status_answer, status_table, waiting_json
 
-    machines, failures = shown_machines(session.settings)
+    machines, failures = shown_machines(session.settings, session.remark)
     paths = Paths(session.settings.home)
     waits = [waiting_json(job, paths) for job in waiting_jobs(paths)]
     if json_:

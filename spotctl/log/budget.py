@@ -92,6 +92,19 @@ def committed(state: RunState, now: int, tariff: Tariff, teardown: int) -> int:
     return amount
 
 
+def hourly(state: RunState) -> int:
+    """The most that an hour of all machines can cost, in nano-dollars: also of those that open orders may bring."""
+    amount = sum(
+        (order.machines - sum(held.allocation == order.intent for held in state.machines.values()))
+        * (highest_price(order.market.cloud, order.bid, order.on_demand) + order.disk + order.address)
+        for order in state.open_orders
+    )
+    for held in state.alive:
+        allocation = state.allocations[held.allocation]
+        amount += allocation.highest_price + allocation.disk + allocation.address
+    return amount
+
+
 def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tariff: Tariff, teardown: int) -> int:
     """The amount that a renewal adds to the committed one; nothing if the leases were extended as far already."""
     alive = [held for held in map(state.machines.__getitem__, machines) if held.alive]

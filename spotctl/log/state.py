@@ -289,7 +289,13 @@ class RunState:
     @property
     def has_open_order(self) -> bool:
         """Whether an order may still bring machines; open renewals and returns do not matter."""
-        return bool(self.unclear) or any(isinstance(intent, ev.RentIntended) for intent in self.open.values())
+        return bool(self.open_orders)
+
+    @property
+    def open_orders(self) -> list[ev.RentIntended]:
+        """The orders that may still bring machines."""
+        asked = [intent for intent in self.open.values() if isinstance(intent, ev.RentIntended)]
+        return [*asked, *(self.orders[intent] for intent in self.unclear)]
 
     def by_market(self, *, spot: bool) -> Counter[Market]:
         """Spot or on-demand machines by market, with those of orders whose outcome is not known. Reserved ones count
@@ -299,8 +305,7 @@ class RunState:
             allocation = self.allocations[held.allocation]
             if (allocation.bid is not None) is spot:
                 counts[allocation.market] += 1
-        asked = [intent for intent in self.open.values() if isinstance(intent, ev.RentIntended)]
-        for order in (*asked, *(self.orders[intent] for intent in self.unclear)):
+        for order in self.open_orders:
             if (order.bid is not None) is spot:
                 known = sum(held.allocation == order.intent for held in self.machines.values())
                 counts[order.market] += order.machines - known

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pricing_data.units import NANO_SECONDS_PER_DOLLAR, SECOND, counted, format_time, usd_text
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, moment, usd_text
 from spotctl.clouds.errors import may_succeed_later
 from spotctl.files.job.messaging import secrets_of, service_at
 from spotctl.files.job.spec import JobSpec
@@ -309,7 +309,7 @@ def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded)
 
 def message_of_login(job: str, state: RunState, awaited: LoginAwaited) -> Message:
     """The message that a cloud refuses a run's login."""
-    until = format_time(awaited.until // SECOND * SECOND)
+    until = moment(awaited.until)
     lines = {
         "What happened": awaited.message,
         "What follows": f"machines keep working until {until}; then they end with their leases, and the run ends",

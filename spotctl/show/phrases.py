@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING
 
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
-from pricing_data.units import HOUR, MINUTE, SECOND, bid_usd, counted, format_time, format_usd, usd, usd_text
+from pricing_data.units import HOUR, MINUTE, bid_usd, counted, format_time, format_usd, moment, usd, usd_text
 from spotctl.home.cloud import cloud_of, rented_clouds
 
 if TYPE_CHECKING:
     from spotctl.log.events import RowsLost
     from spotctl.log.ledger.rows import CostSoFar
     from spotctl.planning.values import QuotaSlice
-
-
-def moment(micros: int) -> str:
-    """ISO 8601 with `Z`, in whole seconds."""
-    return format_time(micros // SECOND * SECOND)
 
 
 def clock_text(micros: int, now: int) -> str:

@@ -28,6 +28,7 @@ from spotctl.log.folding import fold
 from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
+from spotctl.run.waits import waits_said
 from spotctl.show.runs.reading import RunViews
 from spotctl.show.runs.run_view import RunView
 
@@ -120,10 +121,14 @@ class TrackedRuns:
             writer.closing.set()
             writer.woken.set()
         end = time.monotonic() + _CLOSE_SECONDS
-        for (run, name), writer in self._writers.items():
-            writer.thread.join(max(end - time.monotonic(), 0.0))
-            if writer.thread.is_alive():
-                self._remark(f"track: {name} has not taken the last points of {run} in {_CLOSE_SECONDS:g} s")
+        awaited = (
+            f"track: waiting {_CLOSE_SECONDS:g} s at most for the last points to be taken; nothing costs meanwhile"
+        )
+        with waits_said(lambda: awaited, self._remark):
+            for (run, name), writer in self._writers.items():
+                writer.thread.join(max(end - time.monotonic(), 0.0))
+                if writer.thread.is_alive():
+                    self._remark(f"track: {name} has not taken the last points of {run} in {_CLOSE_SECONDS:g} s")
 
 
 class _Writer:

@@ -47,6 +47,9 @@ _CONNECT_SECONDS = 20
 _SILENCE_SECONDS = 180
 """A request has failed after so long without a byte of the answer. A part may take that long on its way to a store."""
 
+SILENCE_SECONDS = ATTEMPTS * _SILENCE_SECONDS
+"""How long a store that never answers is asked."""
+
 _WHOLE_SECONDS = 3600
 """How long an answer may take with all that it brings; the rest is then asked for with another request."""
 

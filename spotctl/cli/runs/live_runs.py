@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.live import Live
 
-from pricing_data.units import SECOND, counted, format_time
+from pricing_data.units import counted, moment
 from spotctl.home.errors import Interrupted, SpotctlError
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
@@ -22,6 +22,7 @@ from spotctl.log.store import EventLog
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunObserver
 from spotctl.run.stop_signals import noticing, stop_signals
+from spotctl.run.waits import waits_said
 from spotctl.show.runs import lines as run_lines
 from spotctl.show.runs.lines import LiveLines
 from spotctl.show.runs.reading import RunViews
@@ -158,7 +159,7 @@ class LiveRuns:
             err.print(self.view.event(line, err.width, job))
         else:
             name = f"{job}: " if job and self.view.several else ""
-            self._session.remark(f"{format_time(wall_us() // SECOND * SECOND)} {name}{line}")
+            self._session.remark(f"{moment(wall_us())} {name}{line}")
 
 
 def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Alarm) -> None:
@@ -174,4 +175,10 @@ def _notify_of_alarm(session: Session, spec: JobSpec, state: RunState, alarm: Al
 def _notify(session: Session, spec: JobSpec, state: RunState, ended: RunEnded) -> None:
     from spotctl.run.notify import notify_of_end
 
-    session.remark(*(delivery.text for delivery in notify_of_end(spec, state, ended) if delivery.failure))
+    awaited = (
+        f"run {state.run} has ended, and costs nothing any more: waiting for those whom the job notifies, for a minute"
+        " each at most"
+    )
+    with waits_said(lambda: awaited, session.remark):
+        deliveries = notify_of_end(spec, state, ended)
+    session.remark(*(delivery.text for delivery in deliveries if delivery.failure))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from spotctl.run.remote_runner.place import RunPlace
     from spotctl.run.start.observing import RunEnd
 
+
+_REFRESH_SECONDS = 60.0
+_FROM_STORE = "to come from its object store"
+"""What a command waits for, and for how long, to learn how a run is."""
 
 _KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minutes after the runner stops"
 
@@ -50,14 +55,20 @@ def refresh(session: Session, job: str = "") -> set[str]:
         return set()
     from spotctl.run.remote_runner.client import RunnerClient, refresh_run
     from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.waits import in_time
 
-    attended = set[str]()
-    for place in places:
+    def refreshed(place: RunPlace) -> set[str]:
         try:
-            attended |= refresh_run(RunnerClient(place, session.settings), session.remark)
+            return refresh_run(RunnerClient(place, session.settings), session.remark)
         except RunnerLost as error:
             session.remark(str(error))
-    return attended
+            return set()
+
+    calls = {f"the state of run {place.run}": partial(refreshed, place) for place in places}
+    cost = "its runner goes on meanwhile, and no cost depends on this"
+    answers = in_time(calls, _REFRESH_SECONDS, _FROM_STORE, cost, session.remark)
+    session.remark(*(f"{name} did not come within {_REFRESH_SECONDS:.0f} s" for name in calls if name not in answers))
+    return set().union(*answers.values())
 
 
 def client_of(session: Session, job: str) -> RunnerClient | None:
@@ -100,8 +111,14 @@ def stop(session: Session, job: str) -> RunEnd | None:
     """Stops a run whose runner lives elsewhere; None if the job has no such run."""
     from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.remote_runner.client import stop_run
+    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.waits import UNPRICED, in_time
 
-    client = client_of(session, job)
+    name = f"the state of job {job}"
+    answers = in_time({name: partial(client_of, session, job)}, _REFRESH_SECONDS, _FROM_STORE, UNPRICED, session.remark)
+    if name not in answers:
+        raise RunnerLost(f"{name} did not come within {_REFRESH_SECONDS:.0f} s; try again, or spotctl gc")
+    client = answers[name]
     if client is None:
         return None
     with live_view(session, from_here=True, leaving=Event()) as view:
@@ -150,5 +167,5 @@ def follow(session: Session, place: RunPlace, publish: Callable[[RunState], None
     if ended is None:
         session.remark(f"run {place.run} continues without this computer; 'spotctl stop {place.job}' stops it")
         return None
-    clear_up(client)
+    clear_up(client, session.remark)
     return ended

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from agileml.errors import AgileMLError
-from pricing_data.units import SECOND, counted, format_time, to_usd, usd_text
+from pricing_data.units import SECOND, bid_usd, counted, format_time, moment
 from spotctl.agent.data.patience import PATIENCE_SECONDS, is_temporary
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.clouds.errors import ProviderError
@@ -25,6 +25,8 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
+from spotctl.log.budget import hourly
 from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
@@ -44,6 +46,7 @@ from spotctl.run.remote_runner.place import RunPlace
 from spotctl.run.remote_runner.start import COMMAND, RunnerLost
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunEnd, RunObserver
+from spotctl.run.waits import UNPRICED, end_awaited, waits_said
 
 LOOK_SECONDS = 3.0
 LEFTOVER_SECONDS = 90.0
@@ -116,23 +119,24 @@ class RunnerClient:
 
         RunnerLost: its runner is not there, or the object store fails for longer than its machines wait for it.
         """
-        watch, answered_at, is_noted = Watch(), time.monotonic(), False
-        while not left():
-            try:
-                state = self._look(watch)
-            except RunnerLost as error:
-                if not is_temporary(error) or time.monotonic() - answered_at >= PATIENCE_SECONDS:
-                    raise
-                if not is_noted:
-                    note(f"{error}; trying again")
-                # The runner cannot renew its claim either.
-                watch, is_noted = Watch(), True
-            else:
-                answered_at, is_noted = time.monotonic(), False
-                on_turn(state)
-                if state.ended is not None:
-                    return state, state.ended
-            time.sleep(LOOK_SECONDS)
+        watch, answered_at, is_noted, state = Watch(), time.monotonic(), False, self.state
+        with waits_said(lambda: end_awaited(state), note):
+            while not left():
+                try:
+                    state = self._look(watch)
+                except RunnerLost as error:
+                    if not is_temporary(error) or time.monotonic() - answered_at >= PATIENCE_SECONDS:
+                        raise
+                    if not is_noted:
+                        note(f"{error}; trying again")
+                    # The runner cannot renew its claim either.
+                    watch, is_noted = Watch(), True
+                else:
+                    answered_at, is_noted = time.monotonic(), False
+                    on_turn(state)
+                    if state.ended is not None:
+                        return state, state.ended
+                time.sleep(LOOK_SECONDS)
         return None
 
     def _look(self, watch: Watch) -> RunState:
@@ -217,21 +221,23 @@ def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Ca
     except RunnerLost as error:
         note(str(error))
         ending = take_over(client, on_turn, note)
-    clear_up(client)
+    clear_up(client, note)
     return ending
 
 
 def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
     """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows."""
-    gone = _is_gone(client)
-    fence = Fence(client.place.claim(LAUNCHER), "")
-    try:
-        listed = client.machines()
-        client.provider.terminate([machine.id for machine in listed])
-        note(f"{counted(len(listed), 'machine')} returned")
-    except ProviderError as error:
-        leases = ", ".join(f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive)
-        note(f"not all machines could be returned: {error}; those left end with their leases: {leases}")
+    ends = end_awaited(replace(client.state, stopping=runs.ON_REQUEST))
+    with waits_said(lambda: ends, note):
+        gone = _is_gone(client)
+        fence = Fence(client.place.claim(LAUNCHER), "")
+        try:
+            listed = client.machines()
+            client.provider.terminate([machine.id for machine in listed])
+            note(f"{counted(len(listed), 'machine')} returned")
+        except ProviderError as error:
+            leases = ", ".join(f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive)
+            note(f"not all machines could be returned: {error}; those left end with their leases: {leases}")
     if not gone:
         note(f"machines that its runner has just ordered may still appear: waiting {SETTLE_SECONDS:.0f} s for them")
         settle(fence)
@@ -244,7 +250,8 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
     def fenced(provider: CloudProvider) -> CloudProvider:
         return FencedProvider(provider, fence, copier.copy, "", lambda: False, 0)
 
-    ending = runs.resume(client.place.job, client.settings, RunObserver(on_turn=on_turn), runs.ON_REQUEST, fenced)
+    observer = RunObserver(on_turn=on_turn, on_remark=lambda _, line: note(line))
+    ending = runs.resume(client.place.job, client.settings, observer, runs.ON_REQUEST, fenced)
     with suppress(OSError):
         copier.copy()
         fence.renew(ended=True)
@@ -261,7 +268,7 @@ def refresh_run(client: RunnerClient, note: Callable[[str], None]) -> set[str]:
     """
     state = client.read_state()
     if state.ended is not None:
-        clear_up(client, 0.0)
+        clear_up(client, note, 0.0)
         return set()
     client.runner()
     claim = client.claim()
@@ -275,19 +282,24 @@ def refresh_run(client: RunnerClient, note: Callable[[str], None]) -> set[str]:
     return {client.place.run}
 
 
-def clear_up(client: RunnerClient, seconds: float = LEFTOVER_SECONDS) -> None:
+def clear_up(client: RunnerClient, note: Callable[[str], None], seconds: float = LEFTOVER_SECONDS) -> None:
     """Fetches what the machines of an ended run printed, and removes what the runner's machine was still using.
 
     Once nothing of the run is left elsewhere, its home with its keys is removed. If that takes longer than `seconds`,
     the next command tries again.
     """
-    give_up = time.monotonic() + seconds
-    while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
-        time.sleep(_LOOK_SECONDS)
-    # The runner copies the output after the end of the run is in the log, and before its machine is gone.
-    # If it cannot be fetched, it stays in the object store.
-    with suppress(OSError):
-        fetch_output(client.place.location, Paths(client.own_settings.home).output(client.place.run), LAUNCHER)
+    give_up, until = time.monotonic() + seconds, moment(wall_us() + round(seconds * SECOND))
+    awaited = (
+        f"run {client.place.run} has ended: waiting until {until} at the latest for the machine of its runner, and its"
+        f" output; {UNPRICED}"
+    )
+    with waits_said(lambda: awaited if seconds else "", note):
+        while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
+            time.sleep(_LOOK_SECONDS)
+        # The runner copies the output after the end of the run is in the log, and before its machine is gone.
+        # If it cannot be fetched, it stays in the object store.
+        with suppress(OSError):
+            fetch_output(client.place.location, Paths(client.own_settings.home).output(client.place.run), LAUNCHER)
     if nothing_left:
         shutil.rmtree(client.settings.home, ignore_errors=True)
 
@@ -305,10 +317,9 @@ def _nothing_left(client: RunnerClient) -> bool:
 def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
     """Asks the runner to stop until it has heard. RunnerLost: it is silent, or its machine is gone."""
     state, watch = client.state, Watch(SILENT_SECONDS)
-    rate = to_usd(sum(state.allocations[held.allocation].highest_price for held in state.alive))
     note(
         f"asking its runner to stop; once it is silent for {SILENT_SECONDS:.0f} s, this computer returns its machines,"
-        f" which cost at most {usd_text(rate)} an hour meanwhile"
+        f" which cost at most {bid_usd(hourly(state))} an hour meanwhile"
     )
     while not client.ask(["stop", client.place.job], _ASK_SECONDS):
         state, claim = client.read_state(), client.claim()

@@ -32,7 +32,7 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import Planned, RunBegan, RunEnded, RunResumed, StopRequested
 from spotctl.log.folding import fold
-from spotctl.log.jobs import JobLock, is_running, remove_waiting
+from spotctl.log.jobs import JobLock, is_running, remove_waiting, runner_of
 from spotctl.log.observed import availability_of
 from spotctl.log.outcomes import DONE, STOPPED, AlreadyRunning
 from spotctl.log.state import RunState
@@ -57,6 +57,7 @@ from spotctl.run.stored_data.storing import store_data
 from spotctl.run.turn.execute import Journal
 from spotctl.run.turn.live_strategy import rules_of
 from spotctl.run.turn.service import Runner
+from spotctl.run.waits import end_awaited, waits_said
 from spotctl.run.work import resume_state
 from spotctl.run.work.workload import check_podman
 
@@ -207,16 +208,28 @@ def stop(job: str, settings: Settings, observer: RunObserver) -> RunEnd:
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
         # A process that holds the lock is about to begin a run, or has just ended one.
-        while ((state := latest_run(log, job)) is None or state.ended is not None) and is_running(paths.locks, job):
-            time.sleep(LOOK_SECONDS)
-        if state is None:
-            raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
-        if state.ended is None and is_running(paths.locks, job):
-            log.append(state.run, state.at, ON_REQUEST)
-        while state.ended is None and is_running(paths.locks, job):
-            time.sleep(LOOK_SECONDS)
-            state = fold(log.of_run(state.run, state.last_row), state)
-            observer.on_turn(state)
+        def awaited() -> str:
+            process = f"process {runner_of(paths.locks, job)}"
+            if state is None or state.ended is not None:
+                return (
+                    f"waiting for {process}, which is about to begin a run or has just ended one; it is stopped as soon"
+                    " as it begins, and nothing is rented before that"
+                )
+            ends = end_awaited(state)
+            return ends and f"{ends}; {process} ends the run, and this command does if that process is killed"
+
+        state: RunState | None = None
+        with waits_said(awaited, partial(observer.on_remark, job)):
+            while ((state := latest_run(log, job)) is None or state.ended is not None) and is_running(paths.locks, job):
+                time.sleep(LOOK_SECONDS)
+            if state is None:
+                raise BadRequest(f"no job named {job!r} was launched ('spotctl status' lists all jobs)")
+            if state.ended is None and is_running(paths.locks, job):
+                log.append(state.run, state.at, ON_REQUEST)
+            while state.ended is None and is_running(paths.locks, job):
+                time.sleep(LOOK_SECONDS)
+                state = fold(log.of_run(state.run, state.last_row), state)
+                observer.on_turn(state)
         state = fold(log.of_run(state.run, state.last_row), state)
     return resume(job, settings, observer, ON_REQUEST) if state.ended is None else (state, state.ended)
 
@@ -280,7 +293,17 @@ def _conduct(
         watch = QuotaWatch(settings)
         rules = replace(rules, quotas=lambda state: watch(state, may_grow=may_grow()))
     say = partial(observer.on_remark, spec.name)
+    runner: Runner | None = None
+
+    def awaited() -> str:
+        if journal.state.ended is not None:
+            return (
+                "waiting for connections and copies of the run to be closed, for some seconds; nothing costs any more"
+            )
+        return end_awaited(journal.state, "" if runner is None else runner.awaited)
+
     with (
+        waits_said(awaited, say),
         closing(environment.provider),
         closing(workload_of(spec, environment, plan)) as workload,
         _fresh_prices(environment, plan, settings),

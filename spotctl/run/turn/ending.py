@@ -14,7 +14,7 @@ from typing import Any
 from bidbrain.strategies.base import Rent
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
-from pricing_data.units import HOUR, MINUTE, SECOND
+from pricing_data.units import HOUR, MINUTE, SECOND, moment
 from spotctl.agent.data.patience import PATIENCE_SECONDS
 from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.errors import ProviderError
@@ -58,6 +58,8 @@ class EndOfRun:
         self._speed = environment.provider.speed
         self._rented, self._teardown = environment.rented, environment.lease_times.teardown
         self._executor, self._tariff, self._budget = executor, tariff, check
+        self.awaited = ""
+        """What the end waits for once all machines are gone, and until when."""
 
     @property
     def _state(self) -> RunState:
@@ -126,7 +128,7 @@ class EndOfRun:
     def _store(self, workload: Workload, outcome: str) -> tuple[str, str]:
         """Stores the results, trying again while a store fails; returns the outcome, and an addition to its message."""
         is_noted = False
-        for is_last in self._attempts(STORE_PATIENCE):
+        for is_last in self._attempts(STORE_PATIENCE, "its results to be stored"):
             try:
                 workload.store(outcome)
             except AgentError as error:
@@ -142,15 +144,17 @@ class EndOfRun:
 
     def _remove_leftovers(self) -> tuple[Resource, ...] | None:
         """Returns what of the run could not be removed from the cloud, None if that is not known."""
-        for is_last in self._attempts(REMOVAL_PATIENCE):
+        for is_last in self._attempts(REMOVAL_PATIENCE, "what is left of it in the cloud to be removed"):
             left, may_pass = self._executor.remove_leftovers()
             if is_last or not may_pass:
                 break
         return left
 
-    def _attempts(self, patience: int) -> Iterator[bool]:
+    def _attempts(self, patience: int, awaited: str) -> Iterator[bool]:
         """Pauses between attempts, for at most `patience`; says of each whether it is the last."""
         until = self._journal.now() + patience
+        clock = " of the market's clock" if self._state.is_replayed else ""
+        self.awaited = f"{awaited}, tried until {moment(until)}{clock}"
         for pause in accumulate(repeat(2), lambda pause, _: min(2 * pause, LONGEST_PAUSE), initial=1):
             is_last = self._journal.now() >= until
             yield is_last

@@ -357,6 +357,11 @@ class Runner:
         """The reason why a machine does not work yet; empty if all work."""
         return self._executor.starting
 
+    @property
+    def awaited(self) -> str:
+        """What the end of the run waits for once all machines are gone; before that, why a cloud does not answer."""
+        return self._ending.awaited or (self._executor.failure if self._executor.unlisted else "")
+
     def _over(self) -> bool:
         """Whether the run has ended, or nothing remains but to write that."""
         return self._ending.over(listed=self._listed_while_stopping)

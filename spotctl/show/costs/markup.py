@@ -9,10 +9,9 @@ from importlib.resources import files
 from itertools import pairwise
 from math import ceil, floor, inf, log10
 
-from pricing_data.units import DAY, HOUR, MINUTE, to_datetime
+from pricing_data.units import DAY, HOUR, MINUTE, moment, to_datetime
 from spotctl.show.costs.columns import FigureColumn, headings
 from spotctl.show.costs.cost import Report
-from spotctl.show.phrases import moment
 
 
 class Html(str):

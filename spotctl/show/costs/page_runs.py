@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from statistics import median
 
-from pricing_data.units import HOUR, counted, to_datetime, usd_text
+from pricing_data.units import HOUR, counted, moment, to_datetime, usd_text
 from spotctl.log.ledger.account import Eviction, RunTimeline
 from spotctl.log.ledger.rows import usd
 from spotctl.log.outcomes import DONE
@@ -28,7 +28,6 @@ from spotctl.show.costs.markup import (
     times,
 )
 from spotctl.show.costs.money import MarketCost, held_prices
-from spotctl.show.phrases import moment
 
 MAX_JOBS = 4
 """The most jobs whose latest run is shown; --job selects others."""

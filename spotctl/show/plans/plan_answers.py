@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import HOUR, SECOND, format_time, to_usd
+from pricing_data.units import HOUR, SECOND, format_time, moment, to_usd
 from spotctl.planning.explain import TrainingMode, change_of_pace, expected_of, launch_moment, unnamed_markets
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import (
@@ -21,7 +21,6 @@ from spotctl.planning.values import (
 from spotctl.run.start.launch_plans import JobPlans
 from spotctl.show.columns import Column, as_json
 from spotctl.show.freshness import FRESHNESS, fetch_command
-from spotctl.show.phrases import moment
 from spotctl.show.plans.plan_tables import ZONE, considered_zones
 
 if TYPE_CHECKING:

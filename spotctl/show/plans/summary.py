@@ -7,13 +7,13 @@ from math import isfinite
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.known_spells import UNSEEN
 from bidbrain.strategies.names import ON_DEMAND
-from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_time, usd_text
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_time, moment, usd_text
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.planning.explain import launch_moment
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
-from spotctl.show.phrases import EVIDENCE, chance, hours_text, machines_text, moment, terms_text, turn_text
+from spotctl.show.phrases import EVIDENCE, chance, hours_text, machines_text, terms_text, turn_text
 
 _HIGHEST_STATED = 0.98
 

@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
-from pricing_data.units import HOUR, counted, usd, usd_text
+from pricing_data.units import HOUR, counted, moment, usd, usd_text
 from spotctl.log.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, RunState
-from spotctl.show.phrases import hours_text, machines_text, moment, spending_text, terms_text
+from spotctl.show.phrases import hours_text, machines_text, spending_text, terms_text
 from spotctl.show.plans.plan_answers import nodes_text
 from spotctl.show.printable import wrapped
 from spotctl.show.runs.run_view import CommandProgress, RunView

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import counted, format_time, to_usd
+from pricing_data.units import counted, format_time, moment, to_usd
 from spotctl.home.installation import ShownMachine
 from spotctl.log.ledger.rows import usd
 from spotctl.show.columns import Column, as_json, table
-from spotctl.show.phrases import loss_text, moment, spending_text
+from spotctl.show.phrases import loss_text, spending_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bidbrain.billing import usd
-from pricing_data.units import HOUR, SECOND, counted, usd_text
+from pricing_data.units import HOUR, SECOND, counted, moment, usd_text
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED
 from spotctl.show.costs.charts import PriceLine, Series, footprint, line_chart, prices
@@ -33,7 +33,6 @@ from spotctl.show.costs.markup import (
     times,
     versus,
 )
-from spotctl.show.phrases import moment
 from spotctl.show.runs.lines import command_progress
 from spotctl.show.runs.picture import bid_text, machines_of
 from spotctl.show.runs.reading import WatchedRun

@@ -16,7 +16,7 @@ from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
 from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
+from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, moment, usd_text
 from spotctl.files.job.programs import Checkpoint, Command, Stop, Training
 from spotctl.files.job.spec import JobSpec, Objective
 from spotctl.files.job.values import Nodes, Within
@@ -29,7 +29,6 @@ from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.values import Job, JobPlan, TypeSpeed
 from spotctl.run.start.launch_plans import JobPlans
-from spotctl.show.phrases import moment
 from spotctl.show.plans.plan_answers import answers
 from spotctl.show.plans.summary import summary
 from tests.spotctl.planning.worlds import CENT, NOW, TYPES, flat, gang, offer, snapshot, spec, spiky

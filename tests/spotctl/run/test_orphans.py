@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Event
+from typing import cast
 
 import pytest
 
 from spotctl.clouds.aws.cloud import AwsMachineSettings
-from spotctl.clouds.provider import Resource
+from spotctl.clouds.provider import CloudProvider, Resource
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.home.installation import RUN_TAG
@@ -49,7 +51,7 @@ def test_the_machines_of_a_run_that_begins_during_the_search_are_not_orphaned(
 ) -> None:
     settings = Settings(home=tmp_path)
     monkeypatch.setattr(searching, "cloud_provider", lambda *_: Cloud(settings))
-    (found,) = searching.orphans(settings, ["aws"])
+    (found,) = searching.orphans(settings, print, ["aws"])
     assert [one.id for one in found.resources] == ["aws:eu-west-1:i-2"]
 
 
@@ -69,5 +71,35 @@ def test_the_regions_of_jobs_are_searched(
 
     began(settings)
     monkeypatch.setattr(searching, "cloud_provider", provider)
-    assert list(searching.orphans(settings, ["aws"]))
+    assert searching.orphans(settings, print, ["aws"])
     assert asked == [searched]
+
+
+class Silent(Cloud):
+    """Never answers."""
+
+    def __init__(self, settings: Settings, over: Event) -> None:
+        super().__init__(settings)
+        self._over = over
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        self._over.wait()
+        return super().resources(tags)
+
+    def remove(self, resources: Sequence[Resource]) -> None:  # noqa: ARG002
+        self._over.wait()
+
+
+def test_a_cloud_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, over = Settings(home=tmp_path), Event()
+    silent = Silent(settings, over)
+    monkeypatch.setattr(searching, "cloud_provider", lambda *_: silent)
+    monkeypatch.setattr(searching, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(searching, "REMOVAL_SECONDS", 0.0)
+    (found,) = searching.orphans(settings, print, ["aws"])
+    assert str(found.failure) == "no answer within 0 s; try again"
+    holding = searching.Orphans(
+        "aws", cast("CloudProvider", silent), is_used=True, resources=(Resource("disk", "d", {}),)
+    )
+    assert searching.remove_orphans([holding], print) == ["aws: not all was removed within 0 s; try again"]
+    over.set()

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from enum import Enum
 from math import floor
 
-from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, format_time
+from pricing_data.units import NANO_SECONDS_PER_DOLLAR, counted, format_time, moment
 from spotctl.clouds.bills import DOLLARS, BillKind
 from spotctl.log.events import Corrected
 from spotctl.log.ledger.rows import LedgerRow, micro_dollars, usd
 from spotctl.show.columns import Column
 from spotctl.show.costs.columns import dollars
-from spotctl.show.phrases import moment
 
 MICRO = NANO_SECONDS_PER_DOLLAR // 1_000_000
 """A micro-dollar: bills round each line, which does not count as a difference."""

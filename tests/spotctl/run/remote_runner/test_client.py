@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from pricing_data.market import Market
+from spotctl.cli.runs import remote_runner
+from spotctl.cli.session import Session
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log.state import Allocation, Held, RunState
 from spotctl.run.remote_runner import client, homes
 from spotctl.run.remote_runner.fence import SILENT_SECONDS, Claim
-from spotctl.run.remote_runner.place import RunPlace
+from spotctl.run.remote_runner.place import RunPlace, keep
 from spotctl.run.remote_runner.start import RunnerLost
 
 if TYPE_CHECKING:
-    from threading import Event
-
     from spotctl.run.remote_runner.client import RunnerClient
 
 
@@ -101,7 +102,7 @@ def test_a_runner_that_should_stop_is_given_up_once_it_is_silent(
     assert runner.asked > 1
     (line,) = said
     assert "once it is silent for 35 s" in line
-    assert "which cost at most $0.60 an hour meanwhile" in line
+    assert "which cost at most $0.6000 an hour meanwhile" in line
 
 
 @pytest.mark.parametrize("looks", [1, 3])
@@ -111,7 +112,7 @@ def test_what_the_runner_copies_last_is_fetched_before_its_keys_are_removed(
     runner = Runner(tmp_path, looks)
     monkeypatch.setattr(homes, "place_of", lambda *_: SimpleNamespace(bucket=runner, prefix="output/"))
     monkeypatch.setattr("time.sleep", lambda _: None)
-    client.clear_up(cast("RunnerClient", runner))
+    client.clear_up(cast("RunnerClient", runner), print)
     assert (Paths(tmp_path / "home").output("job-1") / "machine").read_bytes() == b"count 3"
     assert not runner.settings.home.exists()
 
@@ -122,9 +123,9 @@ def test_what_is_left_after_a_while_is_left_to_the_next_command(
     runner = Runner(tmp_path, 2)
     monkeypatch.setattr(homes, "place_of", lambda *_: SimpleNamespace(bucket=runner, prefix="output/"))
     monkeypatch.setattr("time.sleep", lambda _: None)
-    client.clear_up(cast("RunnerClient", runner), -1.0)
+    client.clear_up(cast("RunnerClient", runner), print, -1.0)
     assert runner.settings.home.exists()
-    client.clear_up(cast("RunnerClient", runner), -1.0)
+    client.clear_up(cast("RunnerClient", runner), print, -1.0)
     assert not runner.settings.home.exists()
 
 
@@ -159,3 +160,17 @@ def test_what_machines_print_is_copied_while_the_run_goes_on_and_only_if_there_i
     homes.OutputCopier(tmp_path, "gs://bucket/run").run(cast("Event", Stop()))
     # The first copy failed, so that the second one has what the first one should have.
     assert bucket.written == [("output/machine", b"1\n"), ("output/machine", b"1\n2\n")]
+
+
+def test_a_store_that_does_not_answer_holds_up_no_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is known of the run is shown without it."""
+    session, over = Session(tmp_path), Event()
+    Paths(tmp_path).elsewhere("far").mkdir(parents=True)
+    keep(RunPlace("far", "far-1", "s3://results/spotctl/far-1"), session.settings)
+    monkeypatch.setattr(client, "refresh_run", lambda *_: over.wait())
+    monkeypatch.setattr(remote_runner, "_REFRESH_SECONDS", 0.0)
+    assert remote_runner.refresh(session) == set()
+    over.set()
+    assert capsys.readouterr().err == "the state of run far-1 did not come within 0 s\n"

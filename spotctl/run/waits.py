@@ -1,0 +1,112 @@
+"""What a command waits for, said once the wait takes some seconds: with until when, and what it costs meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import Event, Thread
+from typing import TypeVar
+
+from pricing_data.units import MINUTE, SECOND, bid_usd, counted, moment
+from spotctl.clouds.link import LeaseTimes
+from spotctl.home.wall_clock import wall_us
+from spotctl.log.budget import hourly
+from spotctl.log.state import RunState
+from spotctl.run.turn.ending import REMOVAL_PATIENCE, STORE_PATIENCE
+
+SAY_AFTER, SAY_AGAIN = 3.0, 30.0
+"""Seconds of a wait until it is said, and until something new about it is said again."""
+
+_LOOK_SECONDS = 0.25
+
+UNPRICED = (
+    "machines there cost their price meanwhile, and shut themselves down once nothing renews their leases, after"
+    f" {LeaseTimes().committed // MINUTE} minutes at most"
+)
+"""What a wait costs whose machines are not known."""
+
+T = TypeVar("T")
+
+
+@contextmanager
+def waits_said(awaited: Callable[[], str], say: Callable[[str], object]) -> Iterator[None]:
+    """While the block lasts, says what it waits for, as `awaited` words it; that is empty while nothing is waited for.
+
+    Another thread says it, because this one is waiting. A line is not repeated.
+    """
+    over = Event()
+
+    def watch() -> None:
+        since, due, said = None, 0.0, ""
+        while not over.wait(_LOOK_SECONDS):
+            now, text = time.monotonic(), awaited()
+            since = None if not text else now if since is None else since
+            if since is not None and text != said and now >= max(since + SAY_AFTER, due):
+                said, due = text, now + SAY_AGAIN
+                say(text)
+
+    watcher = Thread(target=watch, name="waits", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+
+
+def in_time(
+    calls: Mapping[str, Callable[[], T]], seconds: float, what: str, cost: str, say: Callable[[str], object]
+) -> dict[str, T]:
+    """The answers of calls, each by its name, that are made at the same time: those that come within `seconds`.
+
+    Says which are still waited for: for `what`, and what that costs. The first error of a call is raised.
+    """
+    answers, errors = dict[str, T](), list[BaseException]()
+
+    def make(name: str, call: Callable[[], T]) -> None:
+        try:
+            answers[name] = call()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the answers are awaited
+            errors.append(error)
+
+    until = wall_us() + round(seconds * SECOND)
+    threads = {name: Thread(target=partial(make, name, call), daemon=True) for name, call in calls.items()}
+
+    def awaited() -> str:
+        names = ", ".join(name for name, thread in threads.items() if thread.is_alive())
+        return names and f"waiting until {moment(until)} at the latest for {names} {what}; {cost}"
+
+    for thread in threads.values():
+        thread.start()
+    with waits_said(awaited, say):
+        for thread in threads.values():
+            thread.join(max((until - wall_us()) / SECOND, 0.0))
+    if errors:
+        raise errors[0]
+    return answers
+
+
+def end_awaited(state: RunState, reason: str = "") -> str:
+    """What a run that is to end still waits for; empty for any other run. `reason` says what that is once all machines
+    are gone, and before that, why the wait lasts."""
+    if state.stopping is None or state.ended is not None:
+        return ""
+    machines, orders, clock = state.alive, state.open_orders, " of the market's clock" if state.is_replayed else ""
+    if not machines and not orders:
+        until = moment(state.at + STORE_PATIENCE + REMOVAL_PATIENCE)
+        what = reason or (
+            f"its results to be stored and what is left of it in the cloud to be removed, tried until {until}{clock}"
+        )
+        return f"waiting for {what}; its machines are gone and cost nothing any more"
+    parts: Sequence[str] = [
+        f"{counted(len(machines), 'machine')} to be gone" if machines else "",
+        "the machines of an order without an answer to appear" if orders else "",
+    ]
+    leases = [*(held.lease_until for held in machines), *(order.lease_until for order in orders)]
+    return (
+        f"waiting for {' and '.join(filter(None, parts))}, until their leases are over at"
+        f" {moment(max(leases) + LeaseTimes().teardown)}{clock} at the latest; they cost at most"
+        f" {bid_usd(hourly(state))} an hour meanwhile{f' ({reason})' if reason else ''}"
+    )
