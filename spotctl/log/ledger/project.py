@@ -19,7 +19,7 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, SECOND
 from spotctl.home.errors import SpotctlError
 from spotctl.log.budget import LISTING_DELAY, Tariff, bill_of, life_of, seconds_of, sent_amount
-from spotctl.log.events import Priced, Sent
+from spotctl.log.events import Priced
 from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
 from spotctl.log.ledger.same_work import UseSpan, replacements, use_spans
 from spotctl.log.state import LEASE_ENDED, Held, RunState
@@ -66,7 +66,7 @@ def project_run(state: RunState, tariff: Tariff, now: int | None = None, *, atte
         except _UNKNOWN_PRICE:
             is_whole, of_machine = False, []
         rows += of_machine
-    rows += [_egress(state, sent, settled=settled) for sent in state.sent]
+    rows += _egress(state, settled=settled)
     # An order without an answer may have brought machines that the log does not have.
     is_whole &= not state.lost and (watched or not state.has_open_order)
     spent = None if state.ended is None else state.ended.facts.get("spent")
@@ -95,7 +95,7 @@ def rows_of(state: RunState, now: int, tariff: Tariff, *, settled: bool = False)
     rows: list[LedgerRow] = []
     for held in _in_order(state):
         rows += _rows_of_machine(state, held, now, tariff, held.id in renewed, settled)
-    return rows + [_egress(state, sent, settled=settled) for sent in state.sent]
+    return [*rows, *_egress(state, settled=settled)]
 
 
 def _in_order(state: RunState) -> list[Held]:
@@ -269,11 +269,14 @@ class _Page:
 # -- other rows -------------------------------------------------------------------------------------------------------
 
 
-def _egress(state: RunState, sent: Sent, *, settled: bool) -> LedgerRow:
-    amount = sent_amount(sent)
-    page = _Page(state, state.machines[sent.id], state.at, replaces=False, settled=settled)
-    row = page.row(ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
-    return row._replace(target=sent.target, sent=sent.bytes)
+def _egress(state: RunState, *, settled: bool) -> Iterator[LedgerRow]:
+    """The traffic of the run's machines, without those whose rows are lost."""
+    for sent in state.sent:
+        if sent.id in state.machines:
+            amount, held = sent_amount(sent), state.machines[sent.id]
+            page = _Page(state, held, state.at, replaces=False, settled=settled)
+            row = page.row(ChargeKind.EGRESS, sent.at, sent.at, Use.WORKING, sent.price, amount, amount)
+            yield row._replace(target=sent.target, sent=sent.bytes)
 
 
 def _rest(state: RunState, amount: int) -> Iterator[LedgerRow]:

@@ -33,12 +33,13 @@ def use_spans(state: RunState, held: Held, end: int) -> list[UseSpan]:
     """A life until `end`, cut without gap or overlap.
 
     A machine works from the moment at which it was reported to be ready. Without a report, a machine works as soon as
-    it runs, except in a training, whose nodes always report.
+    it runs, except in a training, whose nodes always report, and for a command that was never started.
     """
     ran = _within(held.ran, held.started, end)
     over = _within(state.stopped, ran, end)
-    reports_readiness = state.began is not None and state.began.spec.get("kind") == ProgramKind.AGILEML
-    turns = held.turns if held.turns or reports_readiness else (ran,)
+    kind = None if state.began is None else state.began.spec.get("kind")
+    is_idle = kind == ProgramKind.AGILEML or (kind == ProgramKind.COMMAND and state.work.attempt is None)
+    turns = held.turns if held.turns or is_idle else (ran,)
     within = [_within(turn, ran, over) for turn in turns]
     if len(within) % 2:
         within.append(over)

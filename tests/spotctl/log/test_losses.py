@@ -248,3 +248,18 @@ def test_the_mark_names_rows_kinds_and_time(log: Path) -> None:
     assert (mark["rows"], mark["kinds"]) == (1, ["Progressed"])
     assert mark["first"] == mark["last"]
     assert (mark["since"], mark["until"]) == (NIGHT + 2 * MINUTE, NIGHT + 4 * HOUR)
+
+
+def test_traffic_of_a_machine_whose_row_is_lost_fails_no_report(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    run = ended(RUN, "train")
+    (machine, _), *_ = (event.machines for _, event in run.events if isinstance(event, ev.Rented))
+    run.events.insert(-1, (NIGHT + HOUR, ev.Sent(machine.id, NIGHT + HOUR, 10**9, 10**8)))
+    write_log([run, ended(OTHER, "tune")], home)
+    damaged(home / "log.sqlite", "Rented")
+    repaired()
+    answer = spotctl("report", "cost", "--json").json
+    assert group_of(answer, "train")["total_high_usd"] is None
+    assert group_of(answer, "tune")["total_usd"] == 2.4
+    assert spotctl("status").code == 0

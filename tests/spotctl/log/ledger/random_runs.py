@@ -127,6 +127,9 @@ class RandomRun:
         for name in self.machines:
             if self.rng.random() < 0.1:
                 self._add(self._moment(), ev.Sent(name, self._moment(), self._whole(2**40), self._whole(10**8)))
+        began = self.rows[0].event
+        if isinstance(began, ev.RunBegan) and began.spec["kind"] == "command" and self.rng.random() < 0.5:
+            self._add(self._moment(), ev.AttemptBegan(1, tuple(self.machines), 1))
 
     def _moment(self) -> int:
         return BEGIN + self._whole(self.now - BEGIN + 1)

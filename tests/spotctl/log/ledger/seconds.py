@@ -49,6 +49,7 @@ class Log:
     stopped: int | None = None
     last: int = 0
     training: bool = False
+    idle: bool = False
 
 
 @dataclass
@@ -92,7 +93,12 @@ def read_rows(raw: Raw) -> Log:
 
 
 def began(log: Log, _: int, body: dict[str, Any]) -> None:
-    log.training = body["spec"].get("kind") == "agileml"
+    kind = body["spec"].get("kind")
+    log.training, log.idle = kind == "agileml", kind in ("agileml", "command")
+
+
+def attempted(log: Log, _: int, __: dict[str, Any]) -> None:
+    log.idle = False
 
 
 def ran(log: Log, at: int, body: dict[str, Any]) -> None:
@@ -119,6 +125,7 @@ def stopped(log: Log, at: int, _: dict[str, Any]) -> None:
 
 READERS: Mapping[str, Callable[[Log, int, dict[str, Any]], None]] = {
     "RunBegan": began,
+    "AttemptBegan": attempted,
     "MachineRan": ran,
     "MachineEnded": ended,
     "Progressed": progressed,
@@ -172,7 +179,7 @@ def labels(m: Machine, log: Log, begins: Ints) -> Ints:
     """The use of each second."""
     ran = np.inf if m.ran is None else m.ran
     over = max(ran, np.inf if log.stopped is None else log.stopped)
-    from_ran = np.array([] if log.training else [ran], dtype=np.float64)
+    from_ran = np.array([] if log.idle else [ran], dtype=np.float64)
     turns = np.array(m.turns, dtype=np.float64) if m.turns else from_ran
     turned = np.searchsorted(turns, begins, side="right")
     again = np.zeros(begins.size, dtype=bool)

@@ -24,6 +24,7 @@ from spotctl.show.runs.run_view import Money, RunView, run_view
 from spotctl.show.runs.status import status_answer
 from tests.spotctl.show.runs.made_up_run import at, rows, run_events, text
 
+Timed = tuple[float, ev.Event]
 NANO_SECONDS = 3600 * 10**9
 AWS, GCP = (
     Market.parse("aws/us-east-1/us-east-1a/c6i.large"),
@@ -213,3 +214,17 @@ def test_a_run_before_its_first_machine_is_shown() -> None:
     shown_runs = LiveLines()
     shown_runs.show(view(replace(state(1), planned=ev.Planned(1.0, 0.5, 2.0, 1.0, 4.0, assumed=False))))
     assert text(shown_runs)[0] == "    0 s   machines 0 reliable + 0 spot   evictions 0"
+
+
+def test_a_command_that_was_never_started_used_nothing() -> None:
+    """Its machines ran; a launch that is stopped while its machines are prepared reported them as 95% utilized."""
+    order, granted = run_events()[1:3]
+    began: Timed = (0, ev.RunBegan("small", "local", {"kind": "command"}, "/nowhere", 0))
+    ran: Timed = (1, ev.MachineRan("r"))
+    stopped: list[Timed] = [(9, ev.StopRequested("stopped", "")), (10, ev.MachineEnded("r", at(10), "returned"))]
+    never = fold(rows([began, order, granted, ran, *stopped]))
+    assert busy(never) == 0
+    assert "  machines   1 rented, 0% utilized, 0 still running" in text(run_lines.summary(never, ENDED))
+    started = fold(rows([began, order, granted, ran, (2, ev.AttemptBegan(1, ("r",), 0)), *stopped]))
+    assert busy(started) == 0.8
+    assert busy(fold(rows([began, *stopped[:1]]))) is None
