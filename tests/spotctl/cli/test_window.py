@@ -196,10 +196,9 @@ def test_a_job_that_is_refused_starts_no_runner(tmp_path: Path, home: Path) -> N
     path.write_text(path.read_text().replace("c4.2xlarge", "no.such"))
     with terminal("launch", path, "--yes") as window:
         code = window.exit_code()
-    assert (code, window.screen.replace("\n", "")) == (
-        spotctl("launch", path, "--yes").code,
-        spotctl("launch", path, "--yes").err.replace("\n", ""),
-    )
+    refused = spotctl("launch", path, "--yes")
+    # On a busy computer, the progress of the planning was shown before.
+    assert (code, window.screen.replace("\n", "").endswith(refused.err.replace("\n", ""))) == (refused.code, True)
     assert not home.exists() or not (home / "runners").exists()
 
 
