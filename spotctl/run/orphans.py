@@ -171,7 +171,7 @@ def orphans(settings: Settings, say: Callable[[str], object], clouds: Sequence[s
     ]
 
 
-def remove_orphans(found: Sequence[Orphans], say: Callable[[str], object]) -> list[str]:
+def remove_orphans(orphaned: Sequence[Orphans], say: Callable[[str], object]) -> list[str]:
     """Removes what was found in each cloud, even if another one fails; returns the failures."""
 
     def removed(part: Orphans) -> str:
@@ -181,7 +181,7 @@ def remove_orphans(found: Sequence[Orphans], say: Callable[[str], object]) -> li
             return f"{part.cloud}: not all was removed: {error}"
         return ""
 
-    left = {part.cloud: partial(removed, part) for part in found if part.resources}
+    left = {part.cloud: partial(removed, part) for part in orphaned if part.resources}
     answers = in_time(left, REMOVAL_SECONDS, "to remove what no run owns", UNPRICED, say)
     late = f"not all was removed within {REMOVAL_SECONDS:.0f} s; try again"
     return [answer for cloud in left if (answer := answers.get(cloud, f"{cloud}: {late}"))]
