@@ -1,4 +1,4 @@
-"""What a command waits for, said once the wait takes some seconds: with until when, and what it costs meanwhile."""
+"""Lines about waits that take some seconds: for what, until when, and what that costs meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNPRICED = (
     "machines there cost their price meanwhile, and shut themselves down once nothing renews their leases, after"
     f" {LeaseTimes().committed // MINUTE} minutes at most"
 )
-"""What a wait costs whose machines are not known."""
+"""The cost of a wait whose machines are not known."""
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def in_time(
 
 
 def end_awaited(state: RunState, reason: str = "") -> str:
-    """What a run that is to end still waits for; empty for any other run. `reason` says what that is once all machines
+    """The line about a run that is to end; empty for any other run. `reason` says what it waits for once all machines
     are gone, and before that, why the wait lasts."""
     if state.stopping is None or state.ended is not None:
         return ""

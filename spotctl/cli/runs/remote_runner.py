@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS = 60.0
 _FROM_STORE = "to come from its object store"
-"""What a command waits for, and for how long, to learn how a run is."""
+"""The awaited state of a run, in words, and the seconds that a command waits for it."""
 
 _KEEP_AWAKE = "keep this computer awake: machines shut themselves down 15 minutes after the runner stops"
 

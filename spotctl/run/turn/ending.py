@@ -59,7 +59,7 @@ class EndOfRun:
         self._rented, self._teardown = environment.rented, environment.lease_times.teardown
         self._executor, self._tariff, self._budget = executor, tariff, check
         self.awaited = ""
-        """What the end waits for once all machines are gone, and until when."""
+        """The thing that the end waits for once all machines are gone, and until when."""
 
     @property
     def _state(self) -> RunState:

@@ -359,7 +359,7 @@ class Runner:
 
     @property
     def awaited(self) -> str:
-        """What the end of the run waits for once all machines are gone; before that, why a cloud does not answer."""
+        """The thing that the end waits for once all machines are gone; before that, why a cloud does not answer."""
         return self._ending.awaited or (self._executor.failure if self._executor.unlisted else "")
 
     def _over(self) -> bool:
