@@ -91,6 +91,7 @@ def _code_of(error: Exception) -> int | None:
         (machines.NotPermitted, CREDENTIALS),
         (machines.NoCapacity, NOT_IN_TIME),
         (machines.QuotaReached, NOT_IN_TIME),
+        (machines.NotHere, NOT_IN_TIME),
         (spotctl.Interrupted, INTERRUPTED),
         (spotctl.SpotctlError, FAILED),
         (agent.AgentError, FAILED),

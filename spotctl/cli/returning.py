@@ -75,7 +75,7 @@ def gc(
     from spotctl.agent.data.sets import gigabytes
     from spotctl.cli.progress import waiting
     from spotctl.cli.runs import remote_runner
-    from spotctl.clouds.errors import NotPermitted
+    from spotctl.clouds.errors import NotHere, NotPermitted
     from spotctl.run.orphans import orphans
     from spotctl.run.stored_data.removing import DataUse, UnusedCopy, unused_copies, unused_data
     from spotctl.show.columns import as_json
@@ -89,7 +89,7 @@ def gc(
     unsearched = [part for part in orphans_by_cloud if part.failure is not None]
     failures = [f"{part.cloud}: not fully searched: {part.failure}" for part in unsearched if part.is_used]
     not_asked = [part.cloud for part in unsearched if not part.is_used]
-    not_permitted = any(isinstance(part.failure, NotPermitted) for part in unsearched if part.is_used)
+    not_permitted = any(isinstance(part.failure, NotPermitted | NotHere) for part in unsearched if part.is_used)
     unused, copies = list[DataUse](), list[UnusedCopy]()
     try:
         if not clouds:

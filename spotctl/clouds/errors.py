@@ -18,11 +18,29 @@ from pricing_data.errors import (
     RateLimited,
     UnknownResource,
 )
+from pricing_data.units import MINUTE
 from spotctl.home.errors import BadRequest, SpotctlError
+
+
+class Scope(Enum):
+    """How far a refusal reaches: within it, another order gets the same answer."""
+
+    MACHINE = "machine"
+    """This type of machine in this market."""
+    ZONE = "zone"
+    REGION = "region"
+    ACCOUNT = "account"
+    """Whatever the account asks of this cloud for this job."""
+    ORGANISATION = "organisation"
+    """Rules that others have made for the account, which may differ by region."""
+    MOMENT = "moment"
+    """Nothing: the same call may succeed a little later."""
 
 
 class ProviderError(SpotctlError):
     """Root of the errors of providers and links; the message names the market or machine and the way out."""
+
+    scope = Scope.MACHINE
 
 
 class NoCapacity(ProviderError):
@@ -31,6 +49,19 @@ class NoCapacity(ProviderError):
 
 class QuotaReached(ProviderError):
     """The account may not have more of these; only its owner can raise the quota."""
+
+
+class NotHere(ProviderError):
+    """The account gets none in the error's `scope`, which is more than one market. Elsewhere it may get some."""
+
+
+class NotYet(BadRequest):
+    """The cloud does not know something, which may have been made a moment ago: the same call may succeed within
+    `MADE_WITHIN`. After that it never does."""
+
+
+MADE_WITHIN: Final = 2 * MINUTE
+"""How long clouds take to know everywhere what was made (https://github.com/hashicorp/terraform/issues/15341)."""
 
 
 class Throttled(ProviderError):
@@ -113,6 +144,7 @@ _ACTIONS: Final[dict[type[SpotctlError], ErrorAction]] = {
     NoCapacity: ErrorAction.OTHER_MARKET,
     QuotaReached: ErrorAction.OTHER_MARKET,
     NotFound: ErrorAction.OTHER_MARKET,
+    NotHere: ErrorAction.OTHER_MARKET,
     PartlyListed: ErrorAction.OTHER_MARKET,
     NotPermitted: ErrorAction.STOP,
     BadRequest: ErrorAction.STOP,
@@ -135,13 +167,15 @@ def unknown_code(error: SpotctlError) -> str:
 
 
 class Refusal(NamedTuple):
-    """A cloud's code, and its meaning: an error of the contract, the cure, and where the cloud documents the code.
+    """A cloud's code, and its meaning: an error of the contract, whose action is the run's course, how far it reaches,
+    the cure, and where the code is documented or was seen.
 
     With a `text`, only messages that match it are meant; without a code, any such message.
     """
 
     code: str
     kind: type[SpotctlError]
+    scope: Scope
     cure: str = ""
     source: str = ""
     text: str = ""
@@ -157,7 +191,10 @@ def refused(
     for refusal in table:
         same = refusal.code.lower() == code.lower() if any_case else refusal.code == code
         if (same or not refusal.code) and re.search(refusal.text, said, re.IGNORECASE):
-            return refusal.kind(f"{problem}; {refusal.cure}" if refusal.cure else problem)
+            error = refusal.kind(f"{problem}; {refusal.cure}" if refusal.cure else problem)
+            if isinstance(error, ProviderError):
+                error.scope = refusal.scope
+            return error
     return None
 
 

@@ -153,12 +153,14 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class RentRefused:
-    """An order brought no machines; `why` is the name of the error, and `unknown` the code of one in no table."""
+    """An order brought no machines; `why` is the name of the error, and `unknown` the code of one in no table. `scope`
+    is how far the refusal reaches, if further than the order's market."""
 
     intent: int
     why: str
     message: str
     unknown: str = ""
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,18 @@ from pricing_data.units import DAY, MINUTE
 from spotctl.log import events as ev
 from spotctl.log.events import Event, Intended
 from spotctl.log.outcomes import BrokenLog
-from spotctl.log.state import EVICTED, MAX_PACES, Allocation, AttemptSpan, BackOff, Held, LogRow, RefusedOrder, RunState
+from spotctl.log.state import (
+    EVICTED,
+    MAX_PACES,
+    Allocation,
+    AttemptSpan,
+    BackOff,
+    Held,
+    LogRow,
+    RefusedOrder,
+    RunState,
+    covers,
+)
 
 FIRST_BACK_OFF, LONGEST_BACK_OFF, LONGEST_REFUSAL = 2 * MINUTE, 20 * MINUTE, 5 * MINUTE
 """The back-off of a market after an eviction, or a refusal: it doubles each time. A refused order costs nothing, but a
@@ -32,7 +43,7 @@ NO_MACHINES = "NoCapacity"
 NO_QUOTA = "QuotaReached"
 """Why an order is refused that exceeds what the account may have."""
 
-NO_MARKET = "NotFound"
+NO_MARKET = ("NotFound", "NotHere")
 """Why an order is refused that names a market which does not exist for the account: asking again does not help."""
 
 _Value = TypeVar("_Value", RunState, Held)
@@ -118,8 +129,11 @@ def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
         )
     denied = frozenset(side for side in state.denied if not came or side[1] is not (order.bid is not None))
     closed = _closed(state, event.intent)
-    granted = (order.market, order.bid is not None) if came else None
-    refused = {key: refusal for key, refusal in state.refused.items() if key != granted}
+    refused = {
+        key: refusal
+        for key, refusal in state.refused.items()
+        if not (came and key[1] is (order.bid is not None) and covers(refusal.scope, key[0], order.market))
+    }
     machines = {**came, **state.machines}
     unknown = {} if came else state.unknown
     return _changed(closed, allocations=allocations, machines=machines, denied=denied, refused=refused, unknown=unknown)
@@ -133,22 +147,24 @@ def _refused(state: RunState, event: ev.RentRefused, at: int) -> RunState:
     state = _changed(state, refusal=event.message)
     if event.unknown:
         state = _changed(state, unknown={**state.unknown, event.intent: event.unknown})
-    if event.why == NO_MARKET:
-        missing = dict.fromkeys(((market, True), (market, False)), BackOff(at + DAY, 1, None, exists=False))
+    if event.why in NO_MARKET:
+        absent = BackOff(at + DAY, 1, None, exists=False, scope=event.scope)
+        missing = dict.fromkeys(((market, True), (market, False)), absent)
         return _changed(_closed(state, event.intent), back_offs={**state.back_offs, **missing})
     if event.why == ABANDONED:
         state = _changed(state, unclear={**state.unclear, event.intent: at})
     else:
         if event.why == NO_MACHINES:
             state = _changed(state, sold_out=state.sold_out | {event.intent})
-        state = _changed(state, refused={**state.refused, (market, spot): RefusedOrder(at, order.machines)})
+        refusal = RefusedOrder(at, order.machines, event.scope)
+        state = _changed(state, refused={**state.refused, (market, spot): refusal})
     if event.why == NO_QUOTA and not any(
         (allocation.bid is not None) is spot for allocation in state.allocations.values()
     ):
         state = _changed(state, denied=state.denied | {(market, spot)})
     # Where on-demand machines are sold out, so are spot machines; a quota is of one kind.
     sides = (spot,) if spot or event.why == NO_QUOTA else (True, False)
-    return _backed_off(_closed(state, event.intent), market, sides, at, eviction=False)
+    return _backed_off(_closed(state, event.intent), market, sides, at, eviction=False, scope=event.scope)
 
 
 def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
@@ -296,14 +312,16 @@ def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held
     return _changed(state, machines={**state.machines, **changed}) if changed else state
 
 
-def _backed_off(state: RunState, market: Market, sides: Iterable[bool], at: int, *, eviction: bool) -> RunState:
+def _backed_off(
+    state: RunState, market: Market, sides: Iterable[bool], at: int, *, eviction: bool, scope: str = ""
+) -> RunState:
     back_offs = dict(state.back_offs)
     for spot in sides:
         before = state.back_offs.get((market, spot), BackOff(at, 0, None))
         # A market that was fine for long enough starts with the shortest back-off again.
         times = before.times + 1 if at <= before.until + LONGEST_BACK_OFF else 1
         until = at + min(FIRST_BACK_OFF << (times - 1), LONGEST_BACK_OFF if eviction else LONGEST_REFUSAL)
-        back_offs[market, spot] = BackOff(until, times, at if eviction else None)
+        back_offs[market, spot] = BackOff(until, times, at if eviction else None, scope=scope)
     return _changed(state, back_offs=back_offs)
 
 

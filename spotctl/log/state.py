@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bidbrain.billing import highest_price
-from pricing_data.market import Market
+from pricing_data.market import NO_ZONE, Market
 from spotctl.home.cloud import is_replayed
 from spotctl.log import events as ev
 from spotctl.log.events import Event, Intended
@@ -114,21 +114,36 @@ class BackOff:
 
     A market that refused, or whose machines never answered, is not asked at all. A market that evicts machines at
     `evicting_at` is not asked before that moment, and afterwards only if no other market is left. One that does not
-    exist for the account is not asked again for a day.
+    exist for the account is not asked again for a day. With a `scope`, all this holds for more markets: see `covers`.
     """
 
     until: int
     times: int
     evicting_at: int | None
     exists: bool = True
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedOrder:
-    """An order of some machines that brought none."""
+    """An order of some machines that brought none, in the scope of the refusal."""
 
     at: int
     machines: int
+    scope: str = ""
+
+
+_SCOPES = {"zone": 3, "region": 2, "organisation": 2, "account": 1}
+"""How many parts of their names the markets of a scope have in common. Organisations rule by region, if at all."""
+
+
+def covers(scope: str, refused: Market, market: Market) -> bool:
+    """Whether a refusal of one market, with this scope, holds for another."""
+    parts = _SCOPES.get(scope)
+    if parts is None or (scope == "zone" and refused.zone == NO_ZONE):
+        return market == refused
+    names = ((place.cloud, place.region, place.zone)[:parts] for place in (refused, market))
+    return next(names) == next(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,8 +92,26 @@ def _no_quota_azure(cloud: SimulatedCloud) -> None:
     cloud.server.server.faults.append(Fault("/deployments/", refusal, times=-1))
 
 
+def _answers_orders(code: str, message: str, status: int = 400) -> Callable[[SimulatedCloud], None]:
+    """A change after which EC2 refuses all orders."""
+
+    def change(cloud: SimulatedCloud) -> None:
+        assert isinstance(cloud.server, AwsServer)
+        cloud.server.breaks(AwsFault("", reply=ec2_error(code, message, status), action="RunInstances", times=-1))
+
+    return change
+
+
+FREE = "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance types, run it."
+DENIED = "User: u is not authorized to perform: ec2:RunInstances with an explicit deny in a service control policy"
+
 CASES = {
-    "profile that does not exist": Case("aws", FAILED, "Invalid IAM Instance Profile name", identity="unknown"),
+    "account on the free plan": Case(
+        "aws", CREDENTIALS, "upgrade the plan", _answers_orders("InvalidParameterCombination", FREE)
+    ),
+    "policy of the organisation": Case(
+        "aws", CREDENTIALS, "service control policy; only who", _answers_orders("UnauthorizedOperation", DENIED, 403)
+    ),
     "network that does not exist": Case("gcp", FAILED, "'global/networks/research'", _no_network),
     "image that does not exist": Case(
         "azure", FAILED, "PlatformImageNotFound", image="image: {azure: 'Canonical:none:server:latest'}"
@@ -104,6 +122,7 @@ CASES = {
     "token that has expired": Case("azure", CREDENTIALS, "the access token expiry is past", _expire_azure),
 }
 MORE = {
+    "profile that does not exist": Case("aws", FAILED, "Invalid IAM Instance Profile name", identity="unknown"),
     "keys that have expired": Case("aws", CREDENTIALS, "the credentials have expired", _expire_aws),
     "region that is not enabled": Case("aws", CREDENTIALS, "enable the region for the account", _disable_region),
     "quota of 0 on Google Cloud": Case("gcp", NOT_IN_TIME, "QUOTA_EXCEEDED", _no_quota_gcp),

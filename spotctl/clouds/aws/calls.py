@@ -1,8 +1,7 @@
 """`AwsCalls`: calls to AWS in any region, which raise the errors of the provider contract.
 
-The codes in the table of errors are those of "Error codes for the Amazon EC2 API" in the Amazon EC2 API Reference,
-where missing capacity is a server error, with HTTP status 500; a few are in the references of Systems Manager
-(GetParameter), Service Quotas (ListServiceQuotas) and IAM (GetInstanceProfile).
+Most codes in the table of errors are those of "Error codes for the Amazon EC2 API", where missing capacity is a server
+error, with HTTP status 500.
 """
 
 from __future__ import annotations
@@ -16,17 +15,22 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from pricing_data.errors import CloudError
+from pricing_data.units import MINUTE
 from spotctl.clouds.aws.orders import Row, machine_id
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
 from spotctl.clouds.errors import (
+    MADE_WITHIN,
     LoginNeeded,
     NoCapacity,
     NotFound,
+    NotHere,
     NotPermitted,
+    NotYet,
     PartlyListed,
     ProviderError,
     QuotaReached,
     Refusal,
+    Scope,
     Throttled,
     TokenTaken,
     Unanswered,
@@ -142,93 +146,150 @@ _CORRECT_SETTINGS = "correct [aws] in config.toml, or the job"
 _MAKE_ROLE = (
     "run once, with an administrator's rights: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 )
+_FREE_PLAN = (
+    "the account is on AWS's free plan, which rents few types: upgrade the plan under Billing in the console, or name"
+    " types that this lists: aws ec2 describe-instance-types --filters Name=free-tier-eligible,Values=true"
+)
+_ORGANISATION = "only who administers the AWS organisation can allow it; other regions are tried"
+_DENY = "remove the statement that denies it: no permission that you add outweighs it"
+_NEW_PROFILE = (
+    f"AWS may need {MADE_WITHIN // MINUTE} minutes to know a new profile, and spotctl tries again as long; otherwise"
+    " correct the job's identity (aws iam list-instance-profiles)"
+)
+_TERMS = "accept the terms of the image's product at https://aws.amazon.com/marketplace, or name another image"
+_ACTIVATION = "subscribe to the service; a new account may take 24 hours to be activated"
 
+_EC2 = "https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html"
+_SSM = "https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_GetParameter.html"
+_IAM = "https://docs.aws.amazon.com/IAM/latest/APIReference/CommonErrors.html"
+_DENIED = "https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot_access-denied.html"
+_SPOT = "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-limits.html"
+_KARPENTER = "https://github.com/aws/karpenter-provider-aws/pull/"
+_WORKSHOP = "https://github.com/aws-samples/eks-workshop-v2/issues/1644"
+_PROFILE = r"iamInstanceProfile\.\w+ is invalid|Invalid IAM Instance Profile"
 
-_CODES: Mapping[tuple[type[SpotctlError], str], str] = {
+_IN_DETAIL = (
+    Refusal("InvalidParameterCombination", NotPermitted, Scope.ACCOUNT, _FREE_PLAN, _WORKSHOP, r"free.tier"),
+    Refusal("InvalidParameterValue", NotYet, Scope.MOMENT, _NEW_PROFILE, f"{_KARPENTER}7849", _PROFILE),
+    *(
+        refusal
+        for code in ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException")
+        for refusal in (
+            Refusal(
+                code, NotHere, Scope.ORGANISATION, _ORGANISATION, _DENIED, r"explicit deny in a (service|resource) c"
+            ),
+            Refusal(code, NotPermitted, Scope.ACCOUNT, _DENY, _DENIED, r"explicit deny"),
+        )
+    ),
+    Refusal("OptInRequired", NotPermitted, Scope.ACCOUNT, _TERMS, _EC2, r"marketplace|accept terms"),
+)
+"""The meaning of codes in some messages only."""
+
+_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = Scope.MACHINE, Scope.ZONE, Scope.REGION, Scope.ACCOUNT, Scope.MOMENT
+_CODES: Mapping[tuple[type[SpotctlError], Scope, str, str], str] = {
     # No machine of this kind here and now.
-    (NoCapacity, _TRY_ANOTHER_MARKET): """
+    (NoCapacity, _MACHINE, _TRY_ANOTHER_MARKET, _EC2): """
         InsufficientInstanceCapacity InsufficientCapacity InsufficientHostCapacity InsufficientReservedInstanceCapacity
-        InsufficientVolumeCapacity InsufficientAddressCapacity ReservationCapacityExceeded UnfulfillableCapacity
+        InsufficientVolumeCapacity ReservationCapacityExceeded UnfulfillableCapacity
     """,
-    (NoCapacity, "raise the maximum price, or leave it out"): "SpotMaxPriceTooLow",
-    (NoCapacity, "use a larger subnet, or another zone"): "InsufficientFreeAddressesInSubnet",
-    # The account may not have more.
-    (QuotaReached, _RAISE_QUOTA): """
-        AddressLimitExceeded HostLimitExceeded InstanceLimitExceeded PlacementGroupLimitExceeded MaxIOPSLimitExceeded
-        MaxSpotInstanceCountExceeded NetworkInterfaceLimitExceeded ResourceCountExceeded
+    (
+        NoCapacity,
+        _REGION,
+        "the region has no free public address: try again later",
+        _EC2,
+    ): "InsufficientAddressCapacity",
+    (NoCapacity, _MACHINE, "raise the maximum price, or leave it out", _EC2): "SpotMaxPriceTooLow",
+    (NoCapacity, _ZONE, "use a larger subnet, or another zone", _EC2): "InsufficientFreeAddressesInSubnet",
+    # The account may not have more, in one region.
+    (QuotaReached, _MACHINE, _RAISE_QUOTA, _EC2): """
+        HostLimitExceeded InstanceLimitExceeded MaxIOPSLimitExceeded VcpuLimitExceeded VolumeLimitExceeded
+    """,
+    (QuotaReached, _REGION, _RAISE_QUOTA, _EC2): """
+        AddressLimitExceeded NetworkInterfaceLimitExceeded PlacementGroupLimitExceeded ResourceCountExceeded
         RulesPerSecurityGroupLimitExceeded SecurityGroupLimitExceeded SecurityGroupsPerInstanceLimitExceeded
-        SecurityGroupsPerInterfaceLimitExceeded VcpuLimitExceeded VolumeLimitExceeded
+        SecurityGroupsPerInterfaceLimitExceeded
     """,
+    (QuotaReached, _REGION, _RAISE_QUOTA, _SPOT): "MaxSpotInstanceCountExceeded",
     # Too many calls.
-    (Throttled, _REPEATED): """
+    (Throttled, _MOMENT, _REPEATED, _EC2): """
         BandwidthLimitExceeded EC2ThrottledException RequestLimitExceeded Throttling ThrottlingException
         TooManyRequestsException ConcurrentTagAccess TooManyUpdates
     """,
     # Credentials, permissions and the account itself.
-    (NotPermitted, "enable the region for the account, or check the keys"): "AuthFailure",
-    (NotPermitted, _MAKE_ROLE): "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
-    (NotPermitted, "the account is blocked: contact AWS Support"): "Blocked",
-    (NotPermitted, "subscribe to the service, or to the image's product"): "OptInRequired",
-    (NotPermitted, "AWS is still verifying the account: wait for its e-mail"): "PendingVerification",
-    (NotPermitted, "set this computer's clock"): "InvalidSecurity.RequestHasExpired",
-    (LoginNeeded, "renew the credentials, or set this computer's clock"): "RequestExpired",
-    (NotPermitted, "spotctl doctor --policy prints what is needed"): "UnauthorizedOperation",
-    (NotPermitted, "lift the machine's termination protection"): "OperationNotPermitted",
-    (NotPermitted, "set the tags that the company requires: [aws.tags]"): "TagPolicyViolation",
+    (NotHere, _REGION, "enable the region for the account, or check the keys", _EC2): "AuthFailure",
+    (NotPermitted, _ACCOUNT, _MAKE_ROLE, _EC2): "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
+    (NotPermitted, _ACCOUNT, "the account is blocked: contact AWS Support", _EC2): "Blocked",
+    (NotPermitted, _ACCOUNT, _ACTIVATION, _EC2): "OptInRequired",
+    (NotPermitted, _ACCOUNT, "AWS is still verifying the account: wait for its e-mail", _EC2): "PendingVerification",
+    (NotPermitted, _ACCOUNT, "set this computer's clock", _EC2): "InvalidSecurity.RequestHasExpired",
+    (LoginNeeded, _ACCOUNT, "renew the credentials, or set this computer's clock", _EC2): "RequestExpired",
+    (NotPermitted, _ACCOUNT, "spotctl doctor --policy aws prints what is needed", _EC2): """
+        AccessDenied AccessDeniedException UnauthorizedOperation
+    """,
+    (NotPermitted, _MACHINE, "lift the machine's termination protection", _EC2): "OperationNotPermitted",
+    (
+        NotPermitted,
+        Scope.ORGANISATION,
+        "set the tags that the company requires: [aws.tags]",
+        _EC2,
+    ): "TagPolicyViolation",
     # What the request names does not exist: a market, or a machine.
-    (NotFound, "the zone is not available to the account"): "InvalidAvailabilityZone InvalidZone.NotFound",
-    (NotFound, "the type does not exist here"): "InvalidInstanceType",
-    (NotFound, "the type does not exist in this zone"): "Unsupported",
-    (NotFound, "the type does not support it"): "UnsupportedOperation",
-    (NotFound, "the type cannot encrypt its disks"): "EncryptedVolumesNotSupported",
-    (NotFound, "the zone has no gp3 disks"): "VolumeTypeNotAvailableInZone",
-    (NotFound, _CORRECT_RESERVATION): """
+    (NotHere, _ZONE, "the zone is not available to the account", _EC2): "InvalidAvailabilityZone InvalidZone.NotFound",
+    (NotFound, _MACHINE, "the type does not exist here", _EC2): "InvalidInstanceType",
+    (NotFound, _MACHINE, "the type does not exist in this zone", _EC2): "Unsupported",
+    (NotFound, _MACHINE, "the type does not support it", _EC2): "UnsupportedOperation",
+    (NotFound, _MACHINE, "the type cannot encrypt its disks", _EC2): "EncryptedVolumesNotSupported",
+    (NotHere, _ZONE, "the zone has no gp3 disks", _EC2): "VolumeTypeNotAvailableInZone",
+    (NotFound, _MACHINE, _CORRECT_RESERVATION, _EC2): """
         InvalidCapacityReservationId.Malformed InvalidCapacityReservationId.NotFound
     """,
-    (NotFound, "it has ended, or has not begun"): "InvalidCapacityReservationState",
-    (NotFound, ""): """
+    (NotFound, _MACHINE, "it has ended, or has not begun", _EC2): "InvalidCapacityReservationState",
+    (NotFound, _MACHINE, "", _EC2): """
         InvalidInstanceID.Malformed InvalidInstanceID.NotFound InvalidSpotInstanceRequestID.Malformed
         InvalidSpotInstanceRequestID.NotFound
     """,
     # Settings that the cloud does not have or does not accept.
-    (BadRequest, "create a default network, or set subnets in [aws]"): """
+    (BadRequest, _ACCOUNT, "create a default network (aws ec2 create-default-vpc), or set subnets in [aws]", _EC2): """
         DefaultVpcDoesNotExist VPCIdNotSpecified
     """,
-    (BadRequest, "correct the image"): "InvalidAMIID.Malformed",
-    (BadRequest, "name an image of this region"): """
-        InvalidAMIID.NotFound ParameterNotFound ParameterVersionNotFound
-    """,
-    (BadRequest, "name another image"): "InvalidAMIID.Unavailable InvalidSnapshot.NotFound",
-    (BadRequest, "make the disk as large as the image needs"): "InvalidBlockDeviceMapping",
-    (BadRequest, _CORRECT_SETTINGS): """
+    (BadRequest, _ACCOUNT, "correct the image", _EC2): "InvalidAMIID.Malformed",
+    (BadRequest, _ACCOUNT, "name an image of this region", _EC2): "InvalidAMIID.NotFound",
+    (BadRequest, _ACCOUNT, "name an image of this region", _SSM): "ParameterNotFound ParameterVersionNotFound",
+    (BadRequest, _ACCOUNT, "name another image", _EC2): "InvalidAMIID.Unavailable InvalidSnapshot.NotFound",
+    (BadRequest, _ACCOUNT, "make the disk as large as the image needs", _EC2): "InvalidBlockDeviceMapping",
+    (BadRequest, _ACCOUNT, _CORRECT_SETTINGS, _EC2): """
         InvalidGroup.NotFound InvalidGroupId.Malformed InvalidKeyPair.NotFound InvalidParameter
         InvalidParameterCombination InvalidParameterValue InvalidSecurityGroupID.NotFound InvalidSubnet
         InvalidSubnetID.NotFound InvalidTagKey.Malformed InvalidVpcID.NotFound KmsKeyNotAccessibleFault
         UnsupportedTenancy
     """,
-    (BadRequest, "correct the job's identity"): "InvalidIamInstanceProfileArn.Malformed NoSuchEntity",
-    (BadRequest, "make the payload smaller"): "InvalidUserData.Malformed",
-    (BadRequest, "create a default subnet, or set subnets in [aws]"): "MissingInput",
-    (BadRequest, "name an image with an EBS disk"): "NonEBSInstance",
-    (BadRequest, "set fewer tags in [aws]"): "TagLimitExceeded",
-    (BadRequest, "set subnets in [aws]"): "VPCResourceNotSpecified",
+    (BadRequest, _ACCOUNT, "correct the job's identity", _EC2): "InvalidIamInstanceProfileArn.Malformed",
+    (BadRequest, _ACCOUNT, "correct the job's identity", _IAM): "NoSuchEntity",
+    (BadRequest, _ACCOUNT, "make the payload smaller", _EC2): "InvalidUserData.Malformed",
+    (BadRequest, _ACCOUNT, "create a default subnet, or set subnets in [aws]", _EC2): "MissingInput",
+    (BadRequest, _ACCOUNT, "name an image with an EBS disk", _EC2): "NonEBSInstance",
+    (BadRequest, _ACCOUNT, "set fewer tags in [aws]", _EC2): "TagLimitExceeded",
+    (BadRequest, _ACCOUNT, "set subnets in [aws]", _EC2): "VPCResourceNotSpecified",
     # It may have been carried out, or will succeed in a moment.
-    (Unanswered, "resources that use it are still ending"): """
+    (Unanswered, _MOMENT, "resources that use it are still ending", _EC2): """
         DependencyViolation InvalidGroup.InUse InvalidNetworkInterface.InUse InvalidPlacementGroup.InUse
         InvalidIPAddress.InUse VolumeInUse
     """,
-    (Unanswered, _REPEATED): """
+    (Unanswered, _MOMENT, _REPEATED, _EC2): """
         IncorrectInstanceState IncorrectState InternalError InternalFailure InternalServerError
         InvalidPlacementGroup.Unknown InvalidState ServiceException ServiceUnavailable Unavailable
     """,
     # The token.
-    (TokenTaken, "a different request needs a token of its own"): """
+    (TokenTaken, _MACHINE, "a different request needs a token of its own", _EC2): """
         IdempotentParameterMismatch IdempotentInstanceTerminated
     """,
 }
-REFUSALS = tuple(Refusal(code, *meaning) for meaning, codes in _CODES.items() for code in codes.split())
+REFUSALS = (
+    *_IN_DETAIL,
+    *(Refusal(code, *meaning) for meaning, codes in _CODES.items() for code in codes.split()),
+)
 """The meaning of each code when a machine is requested or a resource is described. A code in `ABSENT` means that
-nothing is left to remove. Codes that are not listed keep the cloud's own words."""
+nothing is left to remove. Codes that are not listed keep the cloud's own words. The first row that fits decides."""
 
 ABSENT = frozenset(
     """

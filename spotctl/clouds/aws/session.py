@@ -242,7 +242,10 @@ def _error_of_answer(call: str, action: str, error: ClientError) -> CloudError:
         return MissingCredentials(f"{call}: the credentials are not valid ({code})", _SET_KEYS, code)
     if code in _DENIED or code in _NOT_ENABLED:
         cure = f"allow the IAM action {action} in this region" if code in _DENIED else _ENABLE_REGION
-        return AccessDenied(f"{call}: denied ({code})", cure, code)
+        # An encoded message, which EC2 may append, is long and says nothing to people.
+        said, *_ = str(error.response["Error"].get("Message", "")).partition("Encoded authorization failure message")
+        reason = on_one_line(ValueError(said.strip().rstrip(".")))
+        return AccessDenied(f"{call}: denied ({code}){': ' if reason else ''}{reason}", cure, code)
     kind, cure = _kind_and_cure(code, error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     return kind(f"{call}: {on_one_line(error)}", cure, code)
 

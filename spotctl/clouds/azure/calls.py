@@ -13,14 +13,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from pricing_data.errors import CloudError, UnknownResource
+from pricing_data.units import MINUTE
 from spotctl.clouds.errors import (
+    MADE_WITHIN,
     ApiCall,
     LoginNeeded,
     NoCapacity,
     NotFound,
+    NotHere,
     NotPermitted,
+    NotYet,
     QuotaReached,
     Refusal,
+    Scope,
     Throttled,
     Unanswered,
     UnknownRefusal,
@@ -277,59 +282,119 @@ NAMESPACES: Final = ("Microsoft.Compute", "Microsoft.Network", "Microsoft.Manage
 REGISTER: Final = f"run once, as an owner: {'; '.join(f'az provider register -n {name}' for name in NAMESPACES)}"
 
 
+_SPOT_LIMITS: Final = _DOCS + "virtual-machines/spot-vms#limitations"
+_FREE: Final = "https://github.com/MicrosoftDocs/azure-docs/issues/55435"
+_ADDRESSES_SEEN: Final = "https://github.com/giantswarm/azure-operator/issues/163"
+_TERMS_SEEN: Final = "https://github.com/hashicorp/terraform-provider-azurerm/issues/1145"
+_BEST_REGIONS: Final = "https://github.com/Azure/azure-cli/issues/32567"
+_ZONES: Final = "https://github.com/kubernetes-sigs/cluster-api-provider-azure/issues/294"
+_NEW_IDENTITY: Final = _DOCS + "role-based-access-control/troubleshooting"
+_KEY: Final = _DOCS + "virtual-machines/disk-encryption-overview"
+
+_RAISE_QUOTA: Final = "request more in the Azure portal under Quotas"
+_NO_SPOT: Final = (
+    "free, student and sponsored subscriptions rent no Spot machines: upgrade to pay-as-you-go in the Azure portal, or"
+    " rent on demand"
+)
+_UPGRADE: Final = "the subscription's offer does not allow it: upgrade to pay-as-you-go in the Azure portal"
+_FEW_ADDRESSES: Final = (
+    "each machine has a public address: use fewer machines or more regions, set public_ip = false in [azure], or"
+    " request more in the Azure portal under Quotas: Public IP Addresses"
+)
+_TERMS: Final = (
+    "accept the terms of the image's product (az vm image terms accept --urn PUBLISHER:OFFER:SKU:VERSION), or name"
+    " another image"
+)
+_OTHER_REGION: Final = "the subscription may not use this region: name others under regions"
+_ASK: Final = "only who administers the company's policies can allow it"
+_NEW: Final = (
+    f"Azure may need {MADE_WITHIN // MINUTE} minutes to know a new identity, and spotctl tries again as long; otherwise"
+    " correct identity in [azure] or in the job (az identity list)"
+)
+_LEGAL: Final = r"legal terms"
+
+_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = Scope.MACHINE, Scope.ZONE, Scope.REGION, Scope.ACCOUNT, Scope.MOMENT
 _IN_DETAIL: Final = (
-    Refusal("OperationNotAllowed", NoCapacity, source=_SPOT, text=r"max price .* is lower than the current spot price"),
-    Refusal("BadRequest", NotFound, source=_GENERATIONS, text=r"hypervisor generation"),
-    Refusal("InvalidParameter", NotFound, source=_GENERATIONS, text=r"hypervisor generation"),
+    Refusal(
+        "OperationNotAllowed",
+        NoCapacity,
+        _MACHINE,
+        source=_SPOT,
+        text=r"max price .* is lower than the current spot price",
+    ),
+    Refusal("BadRequest", NotFound, _MACHINE, source=_GENERATIONS, text=r"hypervisor generation"),
+    Refusal("InvalidParameter", NotFound, _MACHINE, source=_GENERATIONS, text=r"hypervisor generation"),
     # Azure does not document its codes for reservations that do not have what the machine needs.
     *(
-        Refusal(code, NotFound, "correct the job's reservations", _RESERVATION_DOCS, r"capacity ?reservation")
+        Refusal(code, NotFound, _MACHINE, "correct the job's reservations", _RESERVATION_DOCS, r"capacity ?reservation")
         for code in ("OperationNotAllowed", "BadRequest", "InvalidParameter", "Conflict")
     ),
-    Refusal("OperationNotAllowed", QuotaReached, source=_QUOTA, text=r"quota"),
-    Refusal("MissingSubscriptionRegistration", NotPermitted, REGISTER, _REGISTRATION),
-    Refusal("SubscriptionNotRegistered", NotPermitted, REGISTER, _REGISTRATION),
-    Refusal("OperationNotAllowed", Throttled, source=_THROTTLING, text=r"too many requests|rate limit"),
+    Refusal("BadRequest", NotPermitted, _ACCOUNT, _TERMS, _TERMS_SEEN, _LEGAL),
+    Refusal("OperationNotAllowed", QuotaReached, _MACHINE, _RAISE_QUOTA, _QUOTA, r"quota"),
+    Refusal("OperationNotAllowed", Throttled, _MOMENT, source=_THROTTLING, text=r"too many requests|rate limit"),
+    Refusal("OperationNotAllowed", QuotaReached, _ACCOUNT, _NO_SPOT, _SPOT_LIMITS, r"\bspot\b|low.?priority"),
+    Refusal("OperationNotAllowed", NotPermitted, _ACCOUNT, _UPGRADE, _FREE, r"free (trial|account|subs)|student|offer"),
+    Refusal("RequestDisallowedByPolicy", NotHere, Scope.ORGANISATION, _ASK, _REGIONS, r"allowed locations|location"),
+    Refusal("MissingSubscriptionRegistration", NotPermitted, _ACCOUNT, REGISTER, _REGISTRATION),
+    Refusal("SubscriptionNotRegistered", NotPermitted, _ACCOUNT, REGISTER, _REGISTRATION),
 )
 _CODES: Final = {
     # No machine of this kind, here and now, or ever.
-    (NoCapacity, _ALLOCATION): "SkuNotAvailable",
-    (NoCapacity, _CAPACITY): """
+    (NoCapacity, _MACHINE, "", _ALLOCATION): "SkuNotAvailable",
+    (NoCapacity, _MACHINE, "", _CAPACITY): """
         AllocationFailed ZonalAllocationFailed OverconstrainedAllocationRequest OverconstrainedZonalAllocationRequest
     """,
-    (NoCapacity, _SPOT): """
+    (NoCapacity, _MACHINE, "", _SPOT): """
         VMSizeIsNotPermittedToEnableSpot AzureSpotIsNotSupportedForThisVMSize SpotPriceGreaterThanProvidedMaxPrice
     """,
-    (NotFound, _COMMON): "LocationNotAvailableForResourceType",
-    # The account's limits and rights.
-    (QuotaReached, _QUOTA): "QuotaExceeded ResourceQuotaExceeded PublicIPCountLimitReached ResourceGroupQuotaExceeded",
-    (QuotaReached, _COMMON): "DeploymentQuotaExceeded",
-    (QuotaReached, _ALLOCATION): "NotAvailableForSubscription",
-    (QuotaReached, _SPOT): "AzureSpotFeatureNotEnabledForSubscription",
-    (NotPermitted, _COMMON): """
-        AuthorizationFailed LinkedAuthorizationFailed RequestDisallowedByPolicy ScopeLocked ReadOnlyDisabledSubscription
-        DisallowedOperation SubscriptionNotFound
+    (NotHere, _REGION, "", _COMMON): "LocationNotAvailableForResourceType",
+    (NotHere, _ZONE, "other zones are tried, and the region without a zone", _ZONES): """
+        AvailabilityZoneNotSupported InvalidAvailabilityZone ResourceTypeNotSupportAvailabilityZones
+        ZonesNotAvailableForSku
     """,
-    (NotPermitted, _REGIONS): "RequestDisallowedByAzure",
-    (LoginNeeded, _COMMON): "InvalidAuthenticationToken ExpiredAuthenticationToken",
+    # The account's limits and rights.
+    (QuotaReached, _MACHINE, _RAISE_QUOTA, _QUOTA): "QuotaExceeded ResourceQuotaExceeded ResourceGroupQuotaExceeded",
+    (QuotaReached, _REGION, _FEW_ADDRESSES, _ADDRESSES_SEEN): """
+        PublicIPCountLimitReached StaticPublicIPCountLimitReached IPv4StandardSkuPublicIpCountLimitReached
+    """,
+    (QuotaReached, _ACCOUNT, "", _COMMON): "DeploymentQuotaExceeded",
+    (QuotaReached, _MACHINE, "", _ALLOCATION): "NotAvailableForSubscription",
+    (QuotaReached, _ACCOUNT, _NO_SPOT, _SPOT): "AzureSpotFeatureNotEnabledForSubscription",
+    (NotPermitted, _ACCOUNT, "", _COMMON): """
+        AuthorizationFailed LinkedAuthorizationFailed ScopeLocked ReadOnlyDisabledSubscription DisallowedOperation
+        SubscriptionNotFound
+    """,
+    (NotPermitted, Scope.ORGANISATION, _ASK, _COMMON): "RequestDisallowedByPolicy",
+    (NotPermitted, _ACCOUNT, _TERMS, _TERMS_SEEN): """
+        MarketplacePurchaseEligibilityFailed ResourcePurchaseValidationFailed ResourcePurchaseCanceled
+    """,
+    (NotPermitted, _ACCOUNT, "let the disk encryption set use its key", _KEY): "KeyVaultAccessForbidden",
+    (NotPermitted, _ACCOUNT, "register the feature for the subscription", _COMMON): """
+        SubscriptionNotRegisteredForFeature
+    """,
+    (NotHere, _REGION, _OTHER_REGION, _BEST_REGIONS): "RequestDisallowedByAzure",
+    (LoginNeeded, _ACCOUNT, "", _COMMON): "InvalidAuthenticationToken ExpiredAuthenticationToken",
     # The same call succeeds after a pause.
-    (Throttled, _THROTTLING): "TooManyRequests SubscriptionRequestsThrottled",
-    (Throttled, _COMMON): "ResourceGroupBeingDeleted AnotherOperationInProgress RetryableError Conflict",
+    (Throttled, _MOMENT, "", _THROTTLING): "TooManyRequests SubscriptionRequestsThrottled",
+    (Throttled, _MOMENT, "", _COMMON): "ResourceGroupBeingDeleted AnotherOperationInProgress RetryableError Conflict",
+    (NotYet, _MOMENT, _NEW, _NEW_IDENTITY): "PrincipalNotFound",
     # It may have been carried out.
-    (Unanswered, _COMMON): "DeploymentActive",
-    (Unanswered, _COMPUTE): """
+    (Unanswered, _MOMENT, "", _COMMON): "DeploymentActive",
+    (Unanswered, _MOMENT, "", _COMPUTE): """
         InternalServerError InternalExecutionError NetworkingInternalOperationError OperationPreempted
     """,
     # What the request or the settings name does not exist, or cannot be had together.
-    (BadRequest, _COMPUTE): """
+    (BadRequest, _ACCOUNT, "", _COMPUTE): """
         InvalidParameter PropertyChangeNotAllowed PlatformImageNotFound ImageNotFound VMMarketplaceInvalidInput
     """,
-    (BadRequest, _COMMON): "BadRequest InvalidResourceReference LinkedInvalidPropertyId FailedIdentityOperation",
-    (BadRequest, _SPOT): "MaxPriceValueInvalid",
+    (BadRequest, _ACCOUNT, "", _COMMON): """
+        BadRequest InvalidResourceReference LinkedInvalidPropertyId FailedIdentityOperation
+    """,
+    (BadRequest, _ACCOUNT, "", _SPOT): "MaxPriceValueInvalid",
 }
 REFUSALS: Final = (
     *_IN_DETAIL,
-    *(Refusal(code, kind, source=source) for (kind, source), codes in _CODES.items() for code in codes.split()),
+    *(Refusal(code, *meaning) for meaning, codes in _CODES.items() for code in codes.split()),
 )
 """The first that fits decides, so those that depend on a text come first."""
 

@@ -20,15 +20,20 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from pricing_data.errors import CloudError, RequestRejected
+from pricing_data.units import MINUTE
 from spotctl.clouds.errors import (
+    MADE_WITHIN,
     ApiCall,
     NoCapacity,
     NotFound,
+    NotHere,
     NotPermitted,
+    NotYet,
     PartlyListed,
     ProviderError,
     QuotaReached,
     Refusal,
+    Scope,
     Throttled,
     Unanswered,
     UnknownRefusal,
@@ -231,6 +236,13 @@ _SKYPILOT_RESERVED = "https://github.com/skypilot-org/skypilot/issues/3327"
 _RESERVATIONS = f"{_DOCS}/troubleshooting/troubleshooting-reservation-consumption"
 _SKYPILOT = "https://github.com/skypilot-org/skypilot, seen when a machine was preempted while it was created"
 _POLICY = "https://cloud.google.com/resource-manager/docs/organization-policy/org-policy-constraints"
+_LOCATIONS = "https://cloud.google.com/resource-manager/docs/organization-policy/defining-locations"
+_OUTSIDE = "https://github.com/gardener/gardener-extension-provider-gcp/issues/415"
+_ADDRESSES = "https://github.com/kelseyhightower/kubernetes-the-hard-way/issues/553"
+_NO_DEFAULT = "https://github.com/terraform-google-modules/terraform-google-project-factory/issues/313"
+_NEW_ACCOUNT = "https://cloud.google.com/iam/docs/service-accounts-create"
+_DISKS = f"{_DOCS}/disks/hyperdisks"
+_SPOT = f"{_DOCS}/instances/spot"
 
 _RAISE_QUOTA = "request more at https://console.cloud.google.com/iam-admin/quotas"
 _GRANT = "spotctl doctor --policy gcp prints the permissions that are needed"
@@ -239,51 +251,120 @@ _ENABLE = "enable the API and billing of the project at https://console.cloud.go
 _CORRECT_ID = "correct the id among the job's reservations"
 _MATCH = "its zone, type, GPUs, local SSDs and CPU platform must be those of the job's machines"
 _CHECK = "check the [gcp] settings and the job's image, identity and network"
+_PRIVATE = (
+    "the organisation admits no public addresses: set public_ip = false in [gcp], with Cloud NAT and a way to private"
+    " addresses, or have the project exempted"
+)
+_ELSEWHERE = "the organisation does not allow this location: name others under regions"
+_RULED = "an organization policy forbids it, which only its administrators can change"
+_FEW_ADDRESSES = (
+    "each machine has a public address: use fewer machines or more regions, set public_ip = false in [gcp], or"
+    f" {_RAISE_QUOTA}"
+)
+_OWN_ACCOUNT = (
+    "make a service account for the machines, and set service_account in [gcp] (docs/google-cloud.md, step 3)"
+)
+_NEW = (
+    f"Google may need {MADE_WITHIN // MINUTE} minutes to know a new service account, and spotctl tries again as long;"
+    " otherwise correct service_account in [gcp] or the job's identity (gcloud iam service-accounts list)"
+)
+_OF_DEFAULT = r"-compute@developer\.gserviceaccount\.com"
+_OF_ACCOUNT = r"service ?account"
 
 
 class NameTaken(ProviderError):
     """Something of this name exists: an earlier attempt created it."""
 
 
+_MACHINE, _ZONE, _REGION, _ACCOUNT, _MOMENT = Scope.MACHINE, Scope.ZONE, Scope.REGION, Scope.ACCOUNT, Scope.MOMENT
+
+IN_DETAIL = (
+    *(
+        refusal
+        for code in ("conditionNotMet", "CONDITION_NOT_MET")
+        for refusal in (
+            Refusal(code, NotHere, _REGION, _ELSEWHERE, _LOCATIONS, r"gcp\.resourceLocations"),
+            Refusal(code, NotPermitted, Scope.ORGANISATION, _PRIVATE, _OUTSIDE, r"vmExternalIpAccess"),
+        )
+    ),
+    *(
+        Refusal(code, QuotaReached, _REGION, _FEW_ADDRESSES, _ADDRESSES, r"IN_USE_ADDRESSES")
+        for code in ("QUOTA_EXCEEDED", "quotaExceeded")
+    ),
+    *(
+        refusal
+        for code in (
+            "SERVICE_ACCOUNT_NOT_FOUND",
+            "RESOURCE_NOT_FOUND",
+            "INVALID_FIELD_VALUE",
+            "BAD_REQUEST",
+            "notFound",
+            "invalid",
+            "badRequest",
+        )
+        for refusal in (
+            Refusal(code, BadRequest, _ACCOUNT, _OWN_ACCOUNT, _NO_DEFAULT, _OF_DEFAULT),
+            Refusal(code, NotYet, _MOMENT, _NEW, _NEW_ACCOUNT, _OF_ACCOUNT),
+        )
+    ),
+    *(
+        refusal
+        for code in ("invalid", "INVALID_FIELD_VALUE", "invalidUsage", "INVALID_USAGE", "badRequest", "BAD_REQUEST")
+        for refusal in (
+            Refusal(code, NotFound, _MACHINE, "the type takes no such disks", _DISKS, r"disk type|\[(pd|hyperdisk)-"),
+            Refusal(code, NotFound, _MACHINE, "the type is not sold as spot", _SPOT, r"provisioningModel|\bSpot\b"),
+        )
+    ),
+    Refusal("UNSUPPORTED_OPERATION", NotFound, _MACHINE, "the type is not sold as spot", _SPOT, r"\bSpot VM"),
+    Refusal("notFound", NotFound, _MACHINE, "the zone has no such GPUs", _STOCKOUT, r"acceleratorTypes/"),
+)
+"""The meaning of codes in some messages only."""
+
 REFUSALS = (
-    Refusal("ZONE_RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _STOCKOUT),
-    Refusal("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", NoCapacity, "", _STOCKOUT),
-    Refusal("RESOURCE_POOL_EXHAUSTED", NoCapacity, "", _AUTOSCALER),
-    Refusal("insufficientCapacity", NoCapacity, "", _BULK),
-    Refusal("UNSUPPORTED_OPERATION", NoCapacity, "", _SKYPILOT),
-    Refusal("QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _CREATION),
-    Refusal("quotaExceeded", QuotaReached, _RAISE_QUOTA, _BULK),
-    Refusal("RESOURCE_QUOTA_EXCEEDED", QuotaReached, _RAISE_QUOTA, _INFO),
-    Refusal("limitExceeded", QuotaReached, _RAISE_QUOTA, _QUOTA),
-    Refusal("IP_SPACE_EXHAUSTED", QuotaReached, "the subnetwork has no free address: use a larger one", _AUTOSCALER),
-    Refusal("IP_SPACE_EXHAUSTED_WITH_DETAILS", QuotaReached, "use a larger subnetwork", _AUTOSCALER),
-    Refusal("rateLimitExceeded", Throttled, "", _RATE),
-    Refusal("userRateLimitExceeded", Throttled, "", _GLOBAL),
-    Refusal("RATE_LIMIT_EXCEEDED", Throttled, "", _INFO),
-    Refusal("resourceNotReady", Throttled, "", _CREATION),
-    Refusal("RESOURCE_NOT_READY", Throttled, "", _CREATION),
-    Refusal("PERMISSIONS_ERROR", NotPermitted, _GRANT, _AUTOSCALER),
-    Refusal("SERVICE_ACCOUNT_ACCESS_DENIED", NotPermitted, _ACT_AS, _CREATION),
-    Refusal("forbidden", NotPermitted, _GRANT, _GLOBAL),
-    Refusal("insufficientPermissions", NotPermitted, _GRANT, _GLOBAL),
-    Refusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT", NotPermitted, "sign in with the cloud-platform scope", _INFO),
-    Refusal("accessNotConfigured", NotPermitted, _ENABLE, _GLOBAL),
-    Refusal("SERVICE_DISABLED", NotPermitted, _ENABLE, _INFO),
-    Refusal("BILLING_DISABLED", NotPermitted, _ENABLE, _INFO),
-    Refusal("CONSUMER_SUSPENDED", NotPermitted, _ENABLE, _INFO),
-    Refusal("CONSUMER_INVALID", NotPermitted, "check the project", _INFO),
-    Refusal("CONDITION_NOT_MET", NotPermitted, "an organization policy forbids it", _AUTOSCALER),
-    Refusal("conditionNotMet", NotPermitted, "an organization policy forbids it", _POLICY),
-    Refusal("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", NotPermitted, "set public_ip = false in [gcp]", _AUTOSCALER),
-    Refusal("alreadyExists", NameTaken, "", _GLOBAL),
-    Refusal("RESOURCE_ALREADY_EXISTS", NameTaken, "", _CREATION),
-    Refusal("resourceInUseByAnotherResource", Unanswered, "machines that use it are still ending", _GLOBAL),
-    Refusal("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", Unanswered, "machines that use it are still ending", _AUTOSCALER),
-    Refusal("RESOURCE_NOT_FOUND", BadRequest, _CHECK, _CREATION),
-    Refusal("INVALID_FIELD_VALUE", BadRequest, _CHECK, _CREATION),
-    Refusal("INVALID_USAGE", BadRequest, _CHECK, _CREATION),
-    Refusal("invalid", BadRequest, _CHECK, _BULK),
-    Refusal("INTERNAL_ERROR", NoCapacity, "", _CREATION),
+    Refusal("ZONE_RESOURCE_POOL_EXHAUSTED", NoCapacity, _MACHINE, "", _STOCKOUT),
+    Refusal("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", NoCapacity, _MACHINE, "", _STOCKOUT),
+    Refusal("RESOURCE_POOL_EXHAUSTED", NoCapacity, _MACHINE, "", _AUTOSCALER),
+    Refusal("stockout", NoCapacity, _MACHINE, "", _STOCKOUT),
+    Refusal("insufficientCapacity", NoCapacity, _MACHINE, "", _BULK),
+    Refusal("VM_MIN_COUNT_NOT_REACHED", NoCapacity, _MACHINE, "", _BULK),
+    Refusal("UNSUPPORTED_OPERATION", NoCapacity, _MACHINE, "", _SKYPILOT),
+    Refusal("QUOTA_EXCEEDED", QuotaReached, _MACHINE, _RAISE_QUOTA, _CREATION),
+    Refusal("quotaExceeded", QuotaReached, _MACHINE, _RAISE_QUOTA, _BULK),
+    Refusal("RESOURCE_QUOTA_EXCEEDED", QuotaReached, _MACHINE, _RAISE_QUOTA, _INFO),
+    Refusal("limitExceeded", QuotaReached, _MACHINE, _RAISE_QUOTA, _QUOTA),
+    Refusal("IP_SPACE_EXHAUSTED", QuotaReached, _REGION, "use a larger subnetwork", _AUTOSCALER),
+    Refusal("IP_SPACE_EXHAUSTED_WITH_DETAILS", QuotaReached, _REGION, "use a larger subnetwork", _AUTOSCALER),
+    Refusal("rateLimitExceeded", Throttled, _MOMENT, "", _RATE),
+    Refusal("userRateLimitExceeded", Throttled, _MOMENT, "", _GLOBAL),
+    Refusal("RATE_LIMIT_EXCEEDED", Throttled, _MOMENT, "", _INFO),
+    Refusal("resourceNotReady", Throttled, _MOMENT, "", _CREATION),
+    Refusal("RESOURCE_NOT_READY", Throttled, _MOMENT, "", _CREATION),
+    Refusal("PERMISSIONS_ERROR", NotPermitted, _ACCOUNT, _GRANT, _AUTOSCALER),
+    Refusal("SERVICE_ACCOUNT_ACCESS_DENIED", NotPermitted, _ACCOUNT, _ACT_AS, _CREATION),
+    Refusal("SERVICE_ACCOUNT_NOT_FOUND", BadRequest, _ACCOUNT, _CHECK, _CREATION),
+    Refusal("forbidden", NotPermitted, _ACCOUNT, _GRANT, _GLOBAL),
+    Refusal("insufficientPermissions", NotPermitted, _ACCOUNT, _GRANT, _GLOBAL),
+    Refusal("ACCESS_TOKEN_SCOPE_INSUFFICIENT", NotPermitted, _ACCOUNT, "sign in with the cloud-platform scope", _INFO),
+    Refusal("accessNotConfigured", NotPermitted, _ACCOUNT, _ENABLE, _GLOBAL),
+    Refusal("SERVICE_DISABLED", NotPermitted, _ACCOUNT, _ENABLE, _INFO),
+    Refusal("BILLING_DISABLED", NotPermitted, _ACCOUNT, _ENABLE, _INFO),
+    Refusal("CONSUMER_SUSPENDED", NotPermitted, _ACCOUNT, _ENABLE, _INFO),
+    Refusal("CONSUMER_INVALID", NotPermitted, _ACCOUNT, "check the project", _INFO),
+    Refusal("CONDITION_NOT_MET", NotPermitted, Scope.ORGANISATION, _RULED, _AUTOSCALER),
+    Refusal("conditionNotMet", NotPermitted, Scope.ORGANISATION, _RULED, _POLICY),
+    Refusal("VM_EXTERNAL_IP_ACCESS_POLICY_CONSTRAINT", NotPermitted, Scope.ORGANISATION, _PRIVATE, _AUTOSCALER),
+    Refusal("alreadyExists", NameTaken, _MACHINE, "", _GLOBAL),
+    Refusal("RESOURCE_ALREADY_EXISTS", NameTaken, _MACHINE, "", _CREATION),
+    Refusal("resourceInUseByAnotherResource", Unanswered, _MOMENT, "machines that use it are still ending", _GLOBAL),
+    Refusal(
+        "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", Unanswered, _MOMENT, "machines that use it are still ending", _AUTOSCALER
+    ),
+    Refusal("RESOURCE_NOT_FOUND", BadRequest, _ACCOUNT, _CHECK, _CREATION),
+    Refusal("INVALID_FIELD_VALUE", BadRequest, _ACCOUNT, _CHECK, _CREATION),
+    Refusal("INVALID_USAGE", BadRequest, _ACCOUNT, _CHECK, _CREATION),
+    Refusal("invalidUsage", BadRequest, _ACCOUNT, _CHECK, _CREATION),
+    Refusal("invalid", BadRequest, _ACCOUNT, _CHECK, _BULK),
+    Refusal("INTERNAL_ERROR", NoCapacity, _MACHINE, "", _CREATION),
 )
 
 
@@ -291,25 +372,27 @@ RESERVATION_REFUSALS = (
     Refusal(
         "",
         NoCapacity,
+        _MACHINE,
         "its machines are in use",
         _AUTOSCALER,
         r"reservations? .* does not have (available resources for the request|sufficient capacity)",
     ),
-    Refusal("", NoCapacity, "it is not ready", _AUTOSCALER, r"requires reservation to be in READY state"),
-    Refusal("", NotFound, _CORRECT_ID, _AUTOSCALER, r"reservations? .* do(es)? not exist"),
+    Refusal("", NoCapacity, _MACHINE, "it is not ready", _AUTOSCALER, r"requires reservation to be in READY state"),
+    Refusal("", NotFound, _MACHINE, _CORRECT_ID, _AUTOSCALER, r"reservations? .* do(es)? not exist"),
     Refusal(
         "",
         NotFound,
+        _MACHINE,
         "it must have been made with --require-specific-reservation",
         _SKYPILOT_RESERVED,
         r"specificReservationRequired is not set",
     ),
-    Refusal("", NotFound, _MATCH, _AUTOSCALER, r"no available resources in specified reservations"),
-    Refusal("", NotFound, _MATCH, _RESERVATIONS, r"resource\.reservationAffinity"),
+    Refusal("", NotFound, _MACHINE, _MATCH, _AUTOSCALER, r"no available resources in specified reservations"),
+    Refusal("", NotFound, _MACHINE, _MATCH, _RESERVATIONS, r"resource\.reservationAffinity"),
 )
 """Refusals of reservations: Google says them with various codes, so only their texts count."""
 
-_TABLE = (*RESERVATION_REFUSALS, *REFUSALS)
+_TABLE = (*RESERVATION_REFUSALS, *IN_DETAIL, *REFUSALS)
 
 
 def of_call(error: CloudError) -> SpotctlError:

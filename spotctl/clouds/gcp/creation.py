@@ -21,9 +21,12 @@ from pricing_data.units import parse_time
 from spotctl.clouds.errors import (
     NoCapacity,
     NotFound,
+    NotHere,
     NotPermitted,
+    NotYet,
     ProviderError,
     QuotaReached,
+    Scope,
     TokenTaken,
     Unanswered,
 )
@@ -37,7 +40,7 @@ from spotctl.clouds.provider import Machine, MachineRequest, Resource, fingerpri
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")
-_REFUSED = (NoCapacity, QuotaReached, NotFound, NotPermitted, BadRequest)
+_REFUSED = (NoCapacity, QuotaReached, NotFound, NotHere, NotPermitted, NotYet, BadRequest)
 _NEVER_CLOSE = frozenset("e2 f1 g1 n1 t2a t2d".split())
 """Series that no compact policy takes: https://cloud.google.com/compute/docs/instances/placement-policies-overview"""
 
@@ -136,7 +139,8 @@ class Creation:
             if created:
                 return created
             refused = problem
-            if not isinstance(problem, NoCapacity):
+            # A refusal that holds for more than its zone is not worth another order in the region.
+            if not isinstance(problem, NoCapacity) and getattr(problem, "scope", None) is not Scope.ZONE:
                 break
         raise refused or self._absent()
 

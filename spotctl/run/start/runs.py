@@ -319,7 +319,7 @@ def _conduct(
             report()
             copies.look(runner.state)
 
-        ended = runner.run(between_turns, wall_us)
+        ended = runner.run(between_turns, wall_us, lambda: observer.on_turn(runner.state))
     observer.on_turn(runner.state)
     _keep_for_later_runs(spec, runner.state, ended, settings, environment.rendezvous)
     if began.folder:

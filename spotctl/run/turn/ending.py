@@ -5,8 +5,8 @@ A run without machines gives up at once where waiting cannot help, else after a 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, repeat
 from math import inf
 from typing import Any
@@ -25,8 +25,8 @@ from spotctl.log.events import StopRequested
 from spotctl.log.ledger.project import priced, unrecorded
 from spotctl.log.ledger.rows import SameWork
 from spotctl.log.ledger.same_work import same_work
-from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
-from spotctl.log.state import LEASE_ENDED, RunState
+from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY, NOT_PERMITTED
+from spotctl.log.state import LEASE_ENDED, RunState, covers
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn import observe
 from spotctl.run.turn.budget_check import BudgetCheck, exhausted, unfinished_text
@@ -201,25 +201,30 @@ class EndOfRun:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a run can get machines. `missing` are markets that do not exist for the account. `denied` are pairs of a
-    market and whether spot is meant, for which the quota holds no machine. `silent` are the beginnings of the ids of
-    machines that cannot be listed."""
+    """Where a run can get machines. `closed` has pairs of a market and whether spot is meant, that do not exist for the
+    account, for which the quota holds no machine, or which refuse for an unknown reason; and the scope of each.
+    `silent` are the beginnings of the ids of machines that cannot be listed."""
 
-    missing: Set[Market] = frozenset()
-    denied: Set[tuple[Market, bool]] = frozenset()
+    closed: Mapping[tuple[Market, bool], str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, state: RunState, silent: tuple[str, ...], *, shared: bool, fewest: float = inf) -> "Reach":
+    def of(
+        cls, state: RunState, silent: tuple[str, ...], since: int = 0, *, shared: bool = False, fewest: float = inf
+    ) -> "Reach":
         """The reach of a run. If the account is `shared` with another run, a quota that is used up may be free again
-        later. A quota that is too small for an order may still hold the `fewest` machines that the job needs."""
-        missing = frozenset(market for (market, _), back_off in state.back_offs.items() if not back_off.exists)
-        denied = frozenset() if shared else state.denied
-        return cls(missing, {key for key in denied if state.refused[key].machines <= fewest}, silent)
+        later. A quota that is too small for an order may still hold the `fewest` machines that the job needs. Only
+        unknown reasons of orders after number `since` count."""
+        missing = {key: back_off.scope for key, back_off in state.back_offs.items() if not back_off.exists}
+        refused = {key: state.refused[key] for key in (frozenset() if shared else state.denied)}
+        denied = {key: refusal.scope for key, refusal in refused.items() if refusal.machines <= fewest}
+        return cls({**puzzling(state, since), **denied, **missing}, silent)
 
     def admits(self, market: Market, *, spot: bool) -> bool:
         """Whether an order may bring machines of a market."""
-        return not (market in self.missing or (market, spot) in self.denied or hidden(market, self.silent))
+        return not hidden(market, self.silent) and not any(
+            side is spot and covers(scope, refused, market) for (refused, side), scope in self.closed.items()
+        )
 
     def within(self, terms: StrategyTerms) -> StrategyTerms:
         """The terms with the offers that can be had."""
@@ -285,30 +290,34 @@ class Patience:
         return StopRequested(NO_CAPACITY, message)
 
     def blocked(
-        self, state: RunState, reach: Reach, terms: StrategyTerms, now: int, failure: str
+        self, state: RunState, reach: Reach, terms: StrategyTerms, now: int, failure: str, since: int
     ) -> StopRequested | None:
         """The end of a run that the account allows no machine, or whose clouds do not answer: `failure` says why."""
         if not reach.blocks(state, terms):
             self.blocked_since = None
             return None
         if replace(reach, silent=()).blocks(state, terms):
+            if puzzling(state, since):
+                message = "refused twice for a reason that spotctl does not know, so nothing more is ordered"
+                return StopRequested(FAILED, f"{message}: {state.refusal}")
             message = f"the account may rent none of the machines that the job needs: {state.refusal}"
-            return StopRequested(NO_CAPACITY, message)
+            ruled = "organisation" in reach.closed.values()
+            return StopRequested(NOT_PERMITTED if ruled else NO_CAPACITY, message)
         if self.blocked_since is None:
             self.blocked_since = now
-        since = self.blocked_since
-        if now - since <= (self.limits.without_machines if state.machines else WAIT_WITHOUT_ANSWER):
+        blocked = now - self.blocked_since
+        if blocked <= (self.limits.without_machines if state.machines else WAIT_WITHOUT_ANSWER):
             return None
-        message = f"the job's regions have not answered for {(now - since) / MINUTE:.0f} minutes: {failure}"
+        message = f"the job's regions have not answered for {blocked / MINUTE:.0f} minutes: {failure}"
         return StopRequested(NO_CAPACITY, message)
 
 
-def repeated_refusal(state: RunState, since: int) -> StopRequested | None:
-    """The end of a run without machines to work on, two of whose orders after number `since` were refused with the same
-    code, which is in no table."""
+def puzzling(state: RunState, since: int) -> dict[tuple[Market, bool], str]:
+    """The regions that are not asked again, because two orders in one region were refused with the same code, which is
+    in no table: that region, and each other that answered with the code once. Nothing is as long as machines work."""
+    codes = {state.orders[intent]: code for intent, code in state.unknown.items() if intent > since}
+    counts = Counter((code, order.market.cloud, order.market.region) for order, code in codes.items())
+    final = {code for (code, *_), count in counts.items() if count > 1}
     working = any(not state.allocations[held.allocation].reliable for held in state.alive)
-    codes = Counter(code for intent, code in state.unknown.items() if intent > since)
-    if working or not codes or max(codes.values()) < 2:
-        return None
-    message = f"refused twice for a reason that spotctl does not know, so nothing more is ordered: {state.refusal}"
-    return StopRequested(FAILED, message)
+    closed = [order.market for order, code in codes.items() if code in final and not working]
+    return {(market, spot): "region" for market in closed for spot in (True, False)}

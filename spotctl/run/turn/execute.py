@@ -12,13 +12,18 @@ from typing import TypeVar
 
 import stamina
 
+from pricing_data.units import SECOND
 from spotctl.clouds.errors import (
+    MADE_WITHIN,
     ErrorAction,
     NotFound,
+    NotHere,
     NotPermitted,
     NotSent,
+    NotYet,
     PartlyListed,
     ProviderError,
+    Scope,
     Unanswered,
     Unusable,
     action_for,
@@ -40,10 +45,13 @@ from spotctl.run.work.workload import Workload
 
 T = TypeVar("T")
 
+NOT_YET_PAUSE = 5 * SECOND
+"""Time between two orders that the cloud refuses because it does not know something yet."""
+
 _RELEASE_ROUNDS = 8
 """How often machines are returned and listed again when a run breaks off."""
 
-_NOT_REPEATED = (NotPermitted, PartlyListed)
+_NOT_REPEATED = (NotPermitted, NotHere, PartlyListed)
 """Errors of a list that are not asked again at once: the answer would be the same."""
 
 
@@ -128,6 +136,8 @@ class Executor:
         self._listed_in: tuple[int, tuple[int, ...], bool] | None = None
         """The situation of that list: number of intents, unclear orders, whether the run stops."""
         self._listed_until = 0.0
+        self._ask_again: dict[int, int] = {}
+        """When orders are sent again that the cloud refused because it does not know something yet."""
         self.unlisted: tuple[str, ...] = ()
         """The beginnings of the ids of machines that the last list does not cover; `""` if there was none."""
         self.silence = self.starting = self.unusable = self.failure = ""
@@ -161,8 +171,8 @@ class Executor:
             ):
                 # Later renewals extended the same leases at least as far: sent now, it would shorten them.
                 self._journal.write(ev.Renewed(intent.intent))
-            else:
-                self._finish(intent, repeated=True)
+            elif now >= self._ask_again.get(intent.intent, 0):
+                self._finish(intent, repeated=intent.intent not in self._ask_again)
 
     def list_machines(self) -> tuple[Machine, ...] | None:
         """The run's machines, with what their agents say; None while the provider does not answer.
@@ -320,9 +330,17 @@ class Executor:
         try:
             machines = self.retry(call, refusals=(ProviderError,))
         except (ProviderError, BadRequest) as error:
+            ordered = intent.lease_until - self._lease
+            if isinstance(error, NotYet) and self._journal.now() - ordered < MADE_WITHIN:
+                self._ask_again[intent.intent] = self._journal.now() + NOT_YET_PAUSE
+                if self._journal.state.reason != (reason := f"waiting: {error}"):
+                    self._journal.write(ev.Decided((), reason))
+                return None
             # An earlier attempt that got no answer may have succeeded all the same.
             why = ABANDONED if unanswered else type(error).__name__
-            self._journal.write(ev.RentRefused(intent.intent, why, str(error), unknown_code(error)))
+            scope = getattr(error, "scope", Scope.MACHINE)
+            reach = "" if scope in (Scope.MACHINE, Scope.MOMENT) else scope.value
+            self._journal.write(ev.RentRefused(intent.intent, why, str(error), unknown_code(error), reach))
             if action_for(error) is ErrorAction.STOP and not isinstance(error, NotSent):
                 raise
             return None

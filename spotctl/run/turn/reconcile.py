@@ -12,7 +12,7 @@ from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.clouds.link import LeaseTimes
 from spotctl.log.events import RenewIntended, ReturnIntended
-from spotctl.log.state import EVICTED, Allocation, Held, RunState
+from spotctl.log.state import EVICTED, Allocation, Held, RunState, covers
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,12 @@ def situation(
 
 def _refusing(state: RunState, offer: Offer, now: int, *, spot: bool) -> bool:
     """Whether a market refused too recently to be asked again, or is about to evict machines."""
-    back_off = state.back_offs.get((offer.market, spot))
-    return back_off is not None and now < (back_off.until if back_off.evicting_at is None else back_off.evicting_at)
+    return any(
+        side is spot
+        and covers(back_off.scope, market, offer.market)
+        and now < (back_off.until if back_off.evicting_at is None else back_off.evicting_at)
+        for (market, side), back_off in state.back_offs.items()
+    )
 
 
 def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:

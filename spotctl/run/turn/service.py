@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bidbrain.strategies.base import Strategy
 from pricing_data.units import MINUTE
-from spotctl.clouds.errors import LoginNeeded, NotPermitted, ProviderError
+from spotctl.clouds.errors import LoginNeeded, NotHere, NotPermitted, ProviderError
 from spotctl.clouds.provider import Machine
 from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
@@ -21,7 +21,7 @@ from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn import observe, reconcile
 from spotctl.run.turn.budget_check import BudgetCheck, described
-from spotctl.run.turn.ending import EndOfRun, Patience, Reach, RunLimits, repeated_refusal
+from spotctl.run.turn.ending import EndOfRun, Patience, Reach, RunLimits
 from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
 from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, ScheduleReturn, StrategyTerms
 from spotctl.run.work.workload import Workload, WorkReport
@@ -115,13 +115,16 @@ class Runner:
         """The state of the run that follows from its log."""
         return self._journal.state
 
-    def run(self, pause: Callable[[], None], wall_us: Callable[[], int]) -> ev.RunEnded:
-        """Runs to the end; `pause` is called between turns."""
+    def run(
+        self, pause: Callable[[], None], wall_us: Callable[[], int], before_end: Callable[[], None] = lambda: None
+    ) -> ev.RunEnded:
+        """Runs to the end; `pause` is called between turns, and `before_end` before what is left is removed."""
         try:
             while not self._over():
                 self.turn()
                 if not self._over():
                     pause()
+            before_end()
             return self._ending.write_end(
                 wall_us(), self._workload, lambda: self._left if self._left < 1.0 else self._planned_share_left()
             )
@@ -149,7 +152,7 @@ class Runner:
                 self._stop(FAILED, self._executor.unusable)
             self._act()
             self._ending.record_prices()
-        except NotPermitted as error:
+        except (NotPermitted, NotHere) as error:
             self._listed_while_stopping = stopping
             if isinstance(error, LoginNeeded) and self._waits_for_login(error):
                 # Machines keep working, although nothing is known about them and nothing can be decided.
@@ -276,18 +279,18 @@ class Runner:
         state = self.state
         shared, limits = bool(state.denied) and self._rules.shared(state), self._rules.limits
         fewest = limits.least if limits.shrinks else inf
-        reach = Reach.of(state, self._executor.unlisted, shared=shared, fewest=fewest)
+        since = self._intents_before
+        reach = Reach.of(state, self._executor.unlisted, since, shared=shared, fewest=fewest)
 
         # A run ends that has wanted machines for too long and got none, or none that answered.
-        since = self._intents_before
         most = MAX_SILENT_MACHINES if self.state.has_answered else MAX_SILENT_AT_FIRST
         useless = self.state.useless(since)
         if useless >= most:
             why = f": {self._executor.silence}" if self._executor.silence else ""
             self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
             return []
-        over = repeated_refusal(self.state, since)
-        over = over or self._patience.blocked(self.state, reach, self._strategy[1], now, self._executor.failure)
+        terms, failure = self._strategy[1], self._executor.failure
+        over = self._patience.blocked(self.state, reach, terms, now, failure, since)
         over = over or self._patience.without_machines(self.state, now, waits=self._waits, short=self._short_of_money)
         if over is not None:
             self._stop(over.outcome, over.message)
@@ -366,7 +369,7 @@ class Runner:
         """Whether the run has ended, or nothing remains but to write that."""
         return self._ending.over(listed=self._listed_while_stopping)
 
-    def _stop_unpermitted(self, error: NotPermitted) -> None:
+    def _stop_unpermitted(self, error: NotPermitted | NotHere) -> None:
         """Ends a run that may change nothing any more; machines that cannot be returned end with their leases."""
         first = self.state.stopping is None
         self._stop(NOT_PERMITTED, str(error))

@@ -124,12 +124,7 @@ def happened(before: RunState, after: RunState) -> list[str]:
             if awaited is None
             else f"waiting for a login until {moment(awaited.until)}: {awaited.message}"
         )
-    # The user named a reservation; the job goes on without it.
-    reserved = {str(order.market) for order in after.orders.values() if order.market.reservation}
-    if after.refusal != before.refusal and any(market in after.refusal for market in reserved):
-        lines.append(f"refused: {after.refusal}")
-    if after.stopping is not None and before.stopping is None and after.alive:
-        lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
+    lines += _ends_and_refusals(before, after)
     lines += [f"left the plan: {text}" for text in after.left_plan[len(before.left_plan) :]]
     for allocation in after.allocations.values():
         lines += _changes(before, after, allocation)
@@ -140,6 +135,23 @@ def happened(before: RunState, after: RunState) -> list[str]:
         if after.alive:
             rest = f"{counted(len(after.alive), 'machine')} still running"
         lines.append(f"{outcome}. {rest}.")
+    return lines
+
+
+def _ends_and_refusals(before: RunState, after: RunState) -> list[str]:
+    """The line about the last refusal, if it is news, and the one that says why a run is to end."""
+    lines = list[str]()
+    # That a market has no machines now is no news, unless the user named its reservation.
+    reserved = {str(order.market) for order in after.orders.values() if order.market.reservation}
+    is_news = after.sold_out == before.sold_out or any(market in after.refusal for market in reserved)
+    if after.refusal != before.refusal and is_news:
+        lines.append(f"refused: {after.refusal}")
+    if after.stopping is not None and before.stopping is None:
+        if after.alive:
+            lines.append(f"{after.stopping.outcome}: returning {counted(len(after.alive), 'machine')}")
+        elif after.ended is None and after.stopping.message != after.refusal:
+            # The summary may have to wait for a cloud that does not answer.
+            lines.append(f"{after.stopping.outcome}: {after.stopping.message}")
     return lines
 
 

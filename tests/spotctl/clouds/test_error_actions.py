@@ -14,8 +14,10 @@ from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
     NotFound,
+    NotHere,
     NotPermitted,
     NotSent,
+    NotYet,
     PartlyListed,
     ProviderError,
     QuotaReached,
@@ -35,12 +37,14 @@ ACTIONS = {
     NoCapacity: ErrorAction.OTHER_MARKET,
     QuotaReached: ErrorAction.OTHER_MARKET,
     NotFound: ErrorAction.OTHER_MARKET,
+    NotHere: ErrorAction.OTHER_MARKET,
     Throttled: ErrorAction.RETRY,
     Unanswered: ErrorAction.RETRY,
     StepFailed: ErrorAction.RETRY,
     NotPermitted: ErrorAction.STOP,
     LoginNeeded: ErrorAction.STOP,
     HostKeyDiffers: ErrorAction.STOP,
+    NotYet: ErrorAction.STOP,
     BadRequest: ErrorAction.STOP,
     Unusable: ErrorAction.STOP,
     NotSent: ErrorAction.STOP,
@@ -51,6 +55,8 @@ ACTIONS = {
 EXAMPLES = {
     r"max price .* is lower than the current spot price": "max price 1 is lower than the current spot price 2",
     r"capacity ?reservation": "the capacity reservation group has no such size",
+    r"\bspot\b|low.?priority": "Azure Spot is not supported",
+    r"free (trial|account|subs)|student|offer": "not for this offer",
 }
 
 

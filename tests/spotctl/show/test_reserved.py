@@ -53,11 +53,11 @@ def test_the_lines_of_a_launch_and_of_a_watched_run_name_the_reservation_and_its
     assert LINE in [str(event) for event in follow(Timeline(), LOG).events]
 
 
-def refusing(market: Market, bid: int | None) -> list[LogRow]:
+def refusing(market: Market, bid: int | None, kind: str = "NotFound") -> list[LogRow]:
     """The log of a run in which a market refuses two orders for the same reason."""
     why = f"{market}: The capacity reservation does not exist."
     orders = [ev.RentIntended(i, market, 2, bid, PRICE, 2.0, False, NIGHT + HOUR) for i in (1, 2)]
-    events = [event for order in orders for event in (order, ev.RentRefused(order.intent, "NotFound", why))]
+    events = [event for order in orders for event in (order, ev.RentRefused(order.intent, kind, why))]
     return [LOG[0], *(LogRow(i, LOG[0].run, NIGHT, event) for i, event in enumerate(events, LOG[0].id + 1))]
 
 
@@ -67,7 +67,7 @@ def test_a_launch_says_once_why_a_reservation_was_refused() -> None:
         f"refused: {RESERVED}: The capacity reservation does not exist."
     ]
     assert happened(fold(rows[:3]), fold(rows)) == []
-    assert happened(fold(LOG[:1]), fold(refusing(AWS[0], PRICE))) == []
+    assert happened(fold(LOG[:1]), fold(refusing(AWS[0], PRICE, "NoCapacity"))) == []
 
 
 @pytest.mark.parametrize("price", [0, 2 * CENT])

@@ -18,7 +18,9 @@ from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
     NotFound,
+    NotHere,
     NotPermitted,
+    NotYet,
     PartlyListed,
     QuotaReached,
     Refusal,
@@ -46,13 +48,22 @@ CONTRACT = {
     NotFound,
     Unanswered,
     TokenTaken,
+    NotHere,
+    NotYet,
     BadRequest,
+}
+EXAMPLES = {
+    "free.tier": "The specified instance type is not eligible for Free Tier.",
+    "marketplace|accept terms": "In order to use this AWS Marketplace product you need to accept terms and subscribe.",
+    "explicit deny": "User: u is not authorized to perform it with an explicit deny in a permissions boundary",
+    "explicit deny in a (service|resource) c": "it is denied with an explicit deny in a service control policy",
+    "iamInstanceProfile": "Value (p) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile",
 }
 
 
-def refusal(code: str, status: int = 400) -> SpotctlError:
+def refusal(code: str, status: int = 400, words: str = "no") -> SpotctlError:
     """What a provider raises where EC2 answers RunInstances with a code."""
-    answer = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    answer = {"Error": {"Code": code, "Message": words}, "ResponseMetadata": {"HTTPStatusCode": status}}
     with (
         pytest.raises(SpotctlError) as caught,
         in_contract(partial(error_of, about="m")),
@@ -65,7 +76,8 @@ def refusal(code: str, status: int = 400) -> SpotctlError:
 @pytest.mark.parametrize("meaning", REFUSALS, ids=lambda one: one.code)
 def test_every_documented_code_is_an_error_of_the_contract(meaning: Refusal) -> None:
     code = meaning.code
-    error = refusal(code)
+    words = next((text for known, text in EXAMPLES.items() if meaning.text and known == meaning.text), "")
+    error = refusal(code, words=words or (EXAMPLES["iamInstanceProfile"] if meaning.text else "no"))
     assert type(error) is meaning.kind
     assert meaning.kind in CONTRACT
     assert str(error).startswith("m: aws/us-east-1: ec2:RunInstances: ")
@@ -73,6 +85,7 @@ def test_every_documented_code_is_an_error_of_the_contract(meaning: Refusal) -> 
     assert str(error).endswith(meaning.cure)
     assert "\n" not in str(error)
     assert code_of(error) == code
+    assert meaning.source.startswith("https://")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from spotctl.clouds.errors import (
     LoginNeeded,
     NoCapacity,
     NotFound,
+    NotHere,
     NotPermitted,
+    NotYet,
     ProviderError,
     QuotaReached,
     Refusal,
@@ -33,6 +35,10 @@ from tests.waiting import eventually
 
 _EXAMPLES = {
     r"max price .* is lower than the current spot price": "max price '1 USD' is lower than the current spot price '2'",
+    r"legal terms": "Legal terms have not been accepted for this item on this subscription",
+    r"\bspot\b|low.?priority": "Azure Spot is not supported for subscription",
+    r"free (trial|account|subs)|student|offer": "It is not available to the offer of this subscription",
+    r"allowed locations|location": "Resource 'm' was disallowed by policy 'Allowed locations'",
     r"quota": "it results in exceeding approved LowPriorityCores quota",
     r"too many requests|rate limit": "The server rejected the request because too many requests have been received",
     r"hypervisor generation": "The selected VM size 'Standard_A1_v2' cannot boot Hypervisor Generation '2'",
@@ -51,7 +57,7 @@ def test_each_code_of_the_table(world: World, refusal: Refusal) -> None:
     assert str(MARKET) in str(caught.value)
     assert words in str(caught.value)
     assert world.server.machines() == ()
-    assert refusal.source.startswith("learn.microsoft.com/")
+    assert refusal.source.startswith(("learn.microsoft.com/", "https://github.com/"))
 
 
 def test_an_unknown_code_ends_with_the_words_of_azure(world: World) -> None:
@@ -188,8 +194,10 @@ def test_bad_requests_are_no_provider_errors() -> None:
     assert {one.kind for one in REFUSALS} == {
         NoCapacity,
         NotFound,
+        NotHere,
         QuotaReached,
         NotPermitted,
+        NotYet,
         LoginNeeded,
         Throttled,
         Unanswered,

@@ -84,6 +84,23 @@ def test_lines_for_what_changed_between_two_states() -> None:
     assert run_lines.happened(state(), state()) == []
 
 
+def test_why_a_run_ends_is_said_before_its_end_and_once() -> None:
+    """What is left of a run may be listed for minutes where a cloud does not answer."""
+    order = ev.RentIntended(1, AWS, 1, 9, 9, 1.0, reliable=False, lease_until=10)
+    began, why = ev.RunBegan("job", "aws", {}, "", 0), "no such image; name another"
+    steps: list[tuple[float, ev.Event]] = [
+        (0, began),
+        (0, order),
+        (1, ev.RentRefused(1, "BadRequest", why)),
+        (1, ev.StopRequested("failed", why)),
+    ]
+    states = [fold(rows(steps[:count])) for count in (2, 3, 4)]
+    assert [run_lines.happened(*pair) for pair in pairwise(states)] == [[f"refused: {why}"], []]
+    waits: list[tuple[float, ev.Event]] = [(0, began), (9, ev.StopRequested("no capacity", "the regions are silent"))]
+    said = run_lines.happened(fold(rows(waits[:1])), fold(rows(waits)))
+    assert said == ["no capacity: the regions are silent"]
+
+
 def test_machines_are_reported_as_returned_only_once_they_are() -> None:
     before = state()
     stopping = fold(rows([*run_events(), (9.0, ev.StopRequested("done", ""))]))
