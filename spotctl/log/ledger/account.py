@@ -7,6 +7,7 @@ the on-demand cost of the same work to the amount paid.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import sub
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from pricing_data.market import Market
 from spotctl.files.job.values import RAY
 from spotctl.home.cloud import is_replayed
-from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use, nano_dollars
 from spotctl.log.outcomes import FAILED
 
 NOT_MACHINE_TIME = frozenset({ChargeKind.DISK, ChargeKind.ADDRESS, ChargeKind.EGRESS, ChargeKind.UNKNOWN})
@@ -133,7 +134,7 @@ class RunTimeline:
 
 
 class Sums(NamedTuple):
-    """Sums over rows, which add up over runs."""
+    """Sums over rows in whole nano-dollars, which add up over runs; the interval of the on-demand cost does not."""
 
     on_demand: int
     on_demand_low: int
@@ -159,7 +160,7 @@ class RunPart:
 
     @classmethod
     def of(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
-        return cls(run, rows, sums_of(run, rows))
+        return cls(run, rows, sums_of(run, rounded(run, rows)))
 
     @classmethod
     def whole(cls, run: RunTimeline, rows: Sequence[LedgerRow]) -> "RunPart":
@@ -210,16 +211,42 @@ class RowsInTurn(Sequence[LedgerRow]):
         return tuple(self)[index]
 
 
-def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
+RoundedRow = tuple[LedgerRow, int]
+"""A row whose amounts are whole nano-dollars, and the part of its amount that was paid for waiting while at work."""
+
+
+def rounded(run: RunTimeline, rows: Iterable[LedgerRow]) -> Iterator[RoundedRow]:
+    """The rows of a run in whole nano-dollars, so that groups of them, however they are formed, add up to the total to
+    the last digit.
+
+    Each row has what it adds to the rounded sum of the rows up to it. So the total of a run is its exact cost, rounded
+    once, and no run changes the digits of another. The parts of a row have together what the row has.
+    """
+    useful, before = run.same_work.useful, tuple[int, ...]((0, 0, 0, 0))
+    paid = on_demand = doubtful = waited = 0
+    for row in rows:
+        paid += row.amount
+        on_demand += row.on_demand
+        doubtful += row.doubtful
+        if row.use is Use.WORKING and not row.reliable:
+            waited += row.amount * (useful.denominator - useful.numerator)
+        exact = paid, on_demand, doubtful, waited // useful.denominator
+        now = tuple(3600 * nano_dollars(amount) for amount in exact)
+        amounts = dict(zip(("amount", "on_demand", "doubtful"), map(sub, now, before), strict=False))
+        yield row._replace(**amounts), now[3] - before[3]
+        before = now
+
+
+def sums_of(run: RunTimeline, rows: Iterable[RoundedRow]) -> Sums:
     """The sums over rows of one run."""
     uses, steps = dict.fromkeys(Use, 0), dict.fromkeys(STEPS, 0)
     on_demand = other_charges = unsettled = doubtful = free = machine_micros = 0
-    for row in rows:
+    for row, waited in rows:
         amount, kind = row.amount, row.kind
         on_demand += row.on_demand
         unsettled += 0 if row.settled else amount
         doubtful += row.doubtful
-        _take_step(steps, run, row)
+        _take_step(steps, run, row, waited)
         if kind in NOT_MACHINE_TIME:
             other_charges += amount
             continue
@@ -236,7 +263,7 @@ def sums_of(run: RunTimeline, rows: Iterable[LedgerRow]) -> Sums:
     return Sums(on_demand, low, high, free, other_charges, unsettled, doubtful, machine_micros, by_use, by_step)
 
 
-def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow) -> None:
+def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow, waited: int) -> None:
     """Subtracts the amount of a row from the step that it belongs to."""
     if run.failed:
         steps["failed runs"] -= row.amount
@@ -247,9 +274,6 @@ def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow) -> None:
     elif row.reliable:
         steps["reliable machines"] -= row.amount
     elif row.use is Use.WORKING:
-        useful = run.same_work.useful
-        # An order of magnitude faster than the product of an integer and a fraction.
-        waited = row.amount - row.amount * useful.numerator // useful.denominator
         steps["waiting"] -= waited
         steps["spot discount"] -= row.amount - waited
     else:

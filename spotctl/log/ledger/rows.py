@@ -107,15 +107,23 @@ class CostSoFar:
 
 def usd(amount: int) -> float:
     """Nano-dollar-seconds as dollars, rounded to the nano-dollar, as every JSON and CSV has amounts of the ledger."""
-    return round(Fraction(amount, 3600)) / NANOS_PER_DOLLAR
+    return nano_dollars(amount) / NANOS_PER_DOLLAR
+
+
+def nano_dollars(amount: int) -> int:
+    """Whole nano-dollars of nano-dollar-seconds, half to even."""
+    return _rounded(amount, 3600)
 
 
 def micro_dollars(amount: int) -> int:
-    """Whole micro-dollars of nano-dollar-seconds, half to even: the one rounding, made when an amount is shown.
+    """Whole micro-dollars of nano-dollar-seconds, half to even.
 
     >>> micro_dollars(3600 * 1_500), micro_dollars(3600 * 2_500), micro_dollars(-3600 * 1_501)
     (2, 2, -2)
     """
-    whole, rest = divmod(amount, _PER_MICRO_DOLLAR)
-    twice = 2 * rest
-    return whole + (twice > _PER_MICRO_DOLLAR or (twice == _PER_MICRO_DOLLAR and whole % 2 == 1))
+    return _rounded(amount, _PER_MICRO_DOLLAR)
+
+
+def _rounded(amount: int, unit: int) -> int:
+    whole, rest = divmod(amount, unit)
+    return whole + (2 * rest > unit or (2 * rest == unit and whole % 2 == 1))

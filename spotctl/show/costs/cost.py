@@ -4,15 +4,16 @@ The money of a replayed market is not real: runs there are reported alone, and a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
-from spotctl.log.ledger.account import STEPS, RowsInTurn, RunPart, RunTimeline, Sums, sums_of
+from spotctl.log.ledger.account import STEPS, RoundedRow, RowsInTurn, RunPart, RunTimeline, Sums, rounded, sums_of
 from spotctl.log.ledger.rows import LedgerRow, Use, usd
 from spotctl.log.outcomes import DONE
 from spotctl.show.costs.periods import (
@@ -255,6 +256,12 @@ class Report:
     months_of_tags: tuple[Month, ...] = ()
     """The present month of each tag that has a budget."""
 
+    def rounded_rows(self) -> Iterator[LedgerRow]:
+        """The rows in whole nano-dollars, so that what is made of them adds up to the total."""
+        runs = {run.run: run for run in self.runs}
+        for name, rows in groupby(self.rows, attrgetter("run")):
+            yield from (row for row, _ in rounded(runs[name], rows))
+
     @property
     def is_replayed(self) -> bool:
         """Whether the report is on runs on a replayed market, where nothing is billed."""
@@ -346,11 +353,11 @@ def groups(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo = BILL
 
 
 def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> tuple[Group, ...]:
-    members: defaultdict[tuple[str, ...], dict[str, list[LedgerRow]]] = defaultdict(dict)
+    members: defaultdict[tuple[str, ...], dict[str, list[RoundedRow]]] = defaultdict(dict)
     evictions = Counter[tuple[str, ...]]()
     for part in parts:
-        for row in by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows:
-            members[key_of(by, Subject(row, part.run, zone))].setdefault(part.run.run, []).append(row)
+        for of_row in rounded(part.run, by_day(part.rows, zone) if BY_TIME.intersection(by) else part.rows):
+            members[key_of(by, Subject(of_row[0], part.run, zone))].setdefault(part.run.run, []).append(of_row)
         for eviction in part.run.evictions:
             # A run may have an eviction in a group without a row there.
             key = key_of(by, Subject(eviction, part.run, zone))
@@ -361,7 +368,7 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> 
     for key, rows_of in sorted(members.items()):
         sums = total_of(sums_of(run_of[name], rows) for name, rows in rows_of.items())
         runs = [run_of[name] for name in rows_of]
-        every = [row for rows in rows_of.values() for row in rows]
+        every = [row for rows in rows_of.values() for row, _ in rows]
         works = any(row.spot or (row.reliable and row.on_demand) for row in every)
         only_keeps_state = any(row.reliable for row in every) and not works
         of_group = figures_of(sums, runs, evictions[key], whole=False)

@@ -52,7 +52,7 @@ class MarketCost:
 
 def markets_of(report: Report) -> tuple[MarketCost, ...]:
     """The markets by cost, the highest first; those beyond the last color share that color."""
-    by_market = _by_market(report.rows)
+    by_market = _by_market(report.rounded_rows())
     evictions = Counter(eviction.market for run in report.runs for eviction in run.evictions)
     # A part of a run may have an eviction without a row.
     by_market |= {market: [] for market in evictions if market not in by_market}
@@ -62,7 +62,7 @@ def markets_of(report: Report) -> tuple[MarketCost, ...]:
         rows = by_market[market]
         charged = [row for row in rows if row.kind is ChargeKind.COMPUTE]
         paid_gross = sum(row.amount for row in charged)
-        seconds = sum(row.amount // row.price for row in charged if row.price)
+        seconds = sum(round(row.amount / row.price) for row in charged if row.price)
         shares_color = rank >= SERIES - 1 and len(order) > SERIES
         cost = MarketCost(
             market=market,
@@ -84,7 +84,7 @@ def bars_of(report: Report, markets: Sequence[MarketCost]) -> tuple[list[Bar], s
     """The cost of each run by market, or of each month if there are too many runs; and `run` or `month`."""
     runs = sorted(report.runs, key=lambda run: run.wall_began)
     by_run: defaultdict[str, list[LedgerRow]] = defaultdict(list)
-    for row in report.rows:
+    for row in report.rounded_rows():
         by_run[row.run].append(row)
     if len(runs) <= MAX_BARS:
         return [

@@ -13,6 +13,7 @@ import pytest
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.log import event_json, events as ev
 from spotctl.log.folding import fold
+from spotctl.log.ledger.rows import nano_dollars
 from spotctl.log.ledger.same_work import NOT_MEASURED, same_work
 from spotctl.show.costs.answers import as_json
 from tests.spotctl.command_line import spotctl
@@ -253,7 +254,7 @@ def test_the_steps_add_up_to_what_was_saved() -> None:
         )
         assert least <= middle <= most
     works = {run.run: run.same_work.amount for run in report.runs}
-    assert report.whole.on_demand == sum(works.values())
+    assert report.whole.on_demand == sum(3600 * nano_dollars(amount) for amount in works.values())
 
 
 def test_the_counterfactual_is_recomputed_from_raw_rows_alone() -> None:

@@ -17,7 +17,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.log import events as ev
 from spotctl.log.ledger.account import STEPS, Eviction, RunTimeline
 from spotctl.log.ledger.final_cost import timeline_of
-from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use
+from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use, nano_dollars, usd
 from spotctl.show.costs.answers import as_csv, as_json, as_markdown
 from spotctl.show.costs.cost import figures, groups
 from spotctl.show.costs.periods import ALWAYS, UNTAGGED, By, Period, check_tags, months_of_tags, parse_by
@@ -188,7 +188,9 @@ rows_of_any_run = st.lists(
         st.integers(-(10**15), 10**15),
         run=st.sampled_from(["a-1", "a-2", "b-1"]),
         market=st.sampled_from([*AWS, GCP, RELIABLE]),
-        at=st.integers(0, 5).map(lambda days: NIGHT + days * DAY),
+        at=st.integers(NIGHT, NIGHT + 5 * DAY),
+        settled=st.booleans(),
+        doubtful=st.integers(0, 10**12),
         kind=st.sampled_from(ChargeKind),
         use=st.sampled_from(Use),
     ),
@@ -199,11 +201,30 @@ rows_of_any_run = st.lists(
 @settings(max_examples=60)
 @given(rows_of_any_run, st.sampled_from([by for n in (1, 2) for by in permutations(By, n)]))
 def test_groups_add_up_to_the_total_exactly(rows: list[LedgerRow], by: tuple[By, ...]) -> None:
-    runs = [timeline("a-1"), timeline("a-2", tags={"team": "ml"}), timeline("b-1", "b")]
+    """To the nano-dollar, as they are printed; rows have fractions of it, and a day has parts of rows."""
+    work = SameWork(10**15 + 1, 10**14, 10**16, Fraction(2, 3))
+    runs = [
+        timeline("a-1", same_work=work),
+        timeline("a-2", tags={"team": "ml"}),
+        timeline("b-1", "b", outcome="failed"),
+    ]
     whole = figures(parts(rows, runs))
     found = [one.figures for one in groups(parts(rows, runs), by)]
-    for name in ("total", "on_demand", "free", "lost_work", "waiting", "other_charges", "unsettled", "machine_micros"):
-        assert sum(getattr(one, name) for one in found) == getattr(whole, name), name
+    assert sum(one.machine_micros for one in found) == whole.machine_micros
+    for name in ("total", "on_demand", "free", "lost_work", "waiting", "other_charges", "unsettled", "low", "loss"):
+        printed = [round(usd(getattr(one, name)) * 1e9) for one in found]
+        assert sum(printed) == round(usd(getattr(whole, name)) * 1e9), name
+    for name, amount in whole.steps:
+        assert sum(round(usd(dict(one.steps)[name]) * 1e9) for one in found) == round(usd(amount) * 1e9), name
+
+
+@given(rows_of_any_run)
+def test_a_run_costs_what_its_rows_cost_rounded_once(rows: list[LedgerRow]) -> None:
+    """Whatever the other runs have."""
+    runs = [timeline("a-1"), timeline("a-2"), timeline("b-1", "b")]
+    of_run = {group.key[By.RUN]: group.figures.total for group in groups(parts(rows, runs), (By.RUN,))}
+    for name, total in of_run.items():
+        assert total == 3600 * nano_dollars(sum(row.amount for row in rows if row.run == name))
 
 
 def test_csv_has_a_line_per_group_and_no_total() -> None:
