@@ -12,9 +12,14 @@ from spotctl.home.wall_clock import wall_us
 
 def doctor(
     context: typer.Context,
-    file: Annotated[
-        Path | None, typer.Argument(help="Job file: send a test message to its addresses instead.", show_default=False)
-    ] = None,
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A cloud, such as aws: check only that. A job file: send a test message to its addresses instead.",
+            metavar="[CLOUD | FILE]",
+            show_default=False,
+        ),
+    ] = "",
     policy: Annotated[
         str,
         typer.Option(
@@ -25,7 +30,8 @@ def doctor(
 ) -> None:
     """Check versions, home folder, prices, orphaned resources and configured clouds, and explain how to fix problems.
 
-    With a job file, send a test message to every address under `notify` that gets messages, and check nothing else.
+    With a cloud's name, check only that cloud. With a job file, send a test message to every address under `notify`
+    that gets messages, and check nothing else.
 
     Clouds without credentials are skipped. Each cloud's own SDK finds the credentials; they are never shown.
 
@@ -33,22 +39,28 @@ def doctor(
 
     Example: spotctl doctor --policy aws > policy.json
 
+    Example: spotctl doctor aws
+
     Example: spotctl doctor job.yaml
     """
+    from spotctl.home.cloud import cloud_of, rented_clouds
+
     session: Session = context.obj
     if policy:
         from spotctl.clouds.wiring import doctor_of
-        from spotctl.home.cloud import cloud_of, rented_clouds
 
         clouds = {name: cloud for cloud in rented_clouds() for name in cloud_of(cloud).policies}
         if policy not in clouds:
             raise BadRequest(f"policy {policy!r} is not one of {', '.join(clouds)}")
         session.answer_json(doctor_of(clouds[policy]).POLICIES[policy](session.settings))
         return
-    from spotctl.cli.doctor_checks import FINDINGS, findings_of, of_addresses, report
+    from spotctl.cli.doctor_checks import FINDINGS, findings_of, of_addresses, of_clouds, report
     from spotctl.clouds.doctor import exit_code
     from spotctl.show.columns import as_json
 
-    findings = list(findings_of(session.settings, wall_us()) if file is None else of_addresses(file, wall_us()))
+    if what in rented_clouds():
+        findings = list(of_clouds(session.settings, (what,)))
+    else:
+        findings = list(of_addresses(Path(what), wall_us()) if what else findings_of(session.settings, wall_us()))
     session.answer(json_, as_json(FINDINGS, findings), None if json_ else report(findings))
     raise typer.Exit(exit_code(findings))

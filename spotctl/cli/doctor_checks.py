@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
@@ -21,8 +22,9 @@ from pricing_data.library import STALE
 from pricing_data.units import SECOND, age, counted
 from spotctl.agent.data.sets import gigabytes
 from spotctl.agent.data.stores import StoreRefused, StoreUnavailable
-from spotctl.clouds.doctor import Finding, Level, exit_code, refused
-from spotctl.clouds.wiring import doctor_of
+from spotctl.clouds.doctor import Finding, Level, all_found, exit_code, refused
+from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.wiring import cloud_provider, doctor_of
 from spotctl.files.job.reader import load
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -53,7 +55,7 @@ def findings_of(settings: Settings, now: int) -> Iterator[Finding]:
     """All findings, in the order in which they are shown."""
     yield from of_this_computer(settings, now)
     yield from of_buckets(settings)
-    yield from _of_clouds(settings)
+    yield from of_clouds(settings, rented_clouds())
 
 
 def of_addresses(file: Path, now: int) -> Iterator[Finding]:
@@ -280,14 +282,19 @@ def _of_bucket(bucket: str, uses: list[DataUse], identity: StoreIdentity) -> Fin
     return Finding("data", bucket, Level.GOOD, detail)
 
 
-def _of_clouds(settings: Settings) -> Iterator[Finding]:
+def of_clouds(settings: Settings, clouds: Sequence[str]) -> Iterator[Finding]:
     """Cloud by cloud; an error ends the checks of that cloud, not of the others."""
-    for cloud in rented_clouds():
+    for cloud in clouds:
         doctor = doctor_of(cloud)
         if not doctor.is_configured(settings):
             yield Finding(cloud, "credentials", Level.NOTE, "not configured, so not checked", doctor.SETUP)
             continue
         try:
             yield from doctor.findings(settings)
+            with closing(cloud_provider(settings, (cloud,))) as provider:
+                request = provider.usual_request()
+                yield from () if request is None else all_found(cloud, provider.checks(request))
         except CloudError as error:
             yield refused(cloud, "access", error)
+        except ProviderError as error:
+            yield Finding(cloud, "orders", Level.NOTE, f"not checked: {error}")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
+from typing import NamedTuple
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
+from spotctl.clouds.errors import NotPermitted, NotYet, Throttled, Unanswered
+from spotctl.home.errors import SpotctlError
 
 ALL_GOOD, SOMETHING_FAILS, ACCESS_FAILS = 0, 1, 5
 
@@ -45,6 +49,34 @@ def exit_code(findings: Iterable[Finding]) -> int:
     if Level.NO_ACCESS in levels:
         return ACCESS_FAILS
     return SOMETHING_FAILS if Level.FAILS in levels else ALL_GOOD
+
+
+class Check(NamedTuple):
+    """A condition for renting machines: `call` says what was found, or raises the error of an order, whose
+    message ends with the cure. Without the permission, an `optional` check is left out."""
+
+    what: str
+    call: Callable[[], str]
+    optional: bool = False
+
+
+def finding_of(cloud: str, check: Check) -> Finding:
+    """The finding of a check. What a cloud does not know yet, and what it did not answer, are notes."""
+    try:
+        return Finding(cloud, check.what, Level.GOOD, check.call())
+    except (SpotctlError, CloudError) as error:
+        problem, _, cure = str(error).rpartition("; ")
+        level = Level.NO_ACCESS if isinstance(error, NotPermitted | AccessDenied) else Level.FAILS
+        unknown = (NotYet, Throttled, Unanswered, *((NotPermitted, AccessDenied) if check.optional else ()))
+        if isinstance(error, unknown):
+            level = Level.NOTE
+        return Finding(cloud, check.what, level, problem or str(error), cure or f"correct [{cloud}] in config.toml")
+
+
+def all_found(cloud: str, checks: Sequence[Check]) -> list[Finding]:
+    """The findings of checks, which are made at the same time."""
+    with ThreadPoolExecutor(max(len(checks), 1), f"{cloud}-check") as pool:
+        return list(pool.map(lambda check: finding_of(cloud, check), checks))
 
 
 TIMEOUT_SECONDS = 5.0

@@ -31,6 +31,7 @@ from spotctl.home.installation import INTENT_TAG
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
+    from spotctl.clouds.doctor import Check
     from spotctl.home.quotas import Quota
 
 
@@ -333,6 +334,14 @@ class CloudProvider(ABC):
         `spotctl try --full` can test a provider that has one, and the three methods below.
         """
         return ""
+
+    def usual_request(self) -> MachineRequest | None:
+        """An order of a small spot machine where this computer rents by default; None: the cloud checks no orders."""
+        return None
+
+    def checks(self, request: MachineRequest) -> Sequence[Check]:
+        """The conditions for serving a request; checking them changes nothing."""
+        return ()
 
     def check_order(self, request: MachineRequest) -> str:
         """Has the cloud check an order as `create` would send it, and returns the image. Nothing is bought.

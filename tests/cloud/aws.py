@@ -101,6 +101,7 @@ class AwsServer:
     xen_console_seconds: float = 600.0
     denied: set[str] = field(default_factory=set)
     expired: bool = False
+    has_route: bool = True
     policy: Mapping[str, Any] | None = field(default_factory=policy)
     refused: list[Access] = field(default_factory=list)
     market: AwsMarket = field(default_factory=AwsMarket)
@@ -252,6 +253,8 @@ class AwsServer:
                 self.prices, self.market, {one["Field"]: one["Value"] for one in request.json()["Filters"]}
             )
             return self.prices.answer(request)
+        if action_of(request) == "DescribeRouteTables" and self.has_route:
+            self._route_out(ec2_backends[self.account][region_of(request)])
         if target == "ServiceQuotasV20190624.GetServiceQuota":
             found = quota_answer(self.market.quotas, request.json())
             return Reply.of_json(found) if found else price_list_error("NoSuchResourceException", "no such quota")
@@ -259,6 +262,15 @@ class AwsServer:
             image = public_image(request.json()["Name"], ec2_backends[self.account][region_of(request)])
             return Reply.of_json(image) if image else None
         return None
+
+    def _route_out(self, backend: Any) -> None:  # noqa: ANN401  # moto's
+        """Gives a default network its gateway, which moto leaves out."""
+        (network,) = [one for one in backend.vpcs.values() if one.is_default in (True, "true")]
+        if not backend.describe_internet_gateways(filters={"attachment.vpc-id": [network.id]}):
+            gateway = backend.create_internet_gateway()
+            backend.attach_internet_gateway(gateway.id, network.id)
+            (table,) = backend.describe_route_tables(filters={"vpc-id": network.id, "association.main": "true"})
+            backend.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
 
     def run_instances(self, response: Any) -> ActionResult:  # noqa: ANN401  # moto's
         order = checked(response, response.ec2_backend)

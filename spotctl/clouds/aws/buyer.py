@@ -27,7 +27,7 @@ from spotctl.clouds.aws.orders import (
     raise_command,
     tag_list,
 )
-from spotctl.clouds.errors import NotFound, ProviderError, QuotaReached, Unanswered
+from spotctl.clouds.errors import NotFound, NotHere, ProviderError, QuotaReached, Scope, Unanswered
 from spotctl.clouds.provider import MachineRequest, run_tags
 from spotctl.home.errors import BadRequest, SpotctlError
 
@@ -71,24 +71,34 @@ class Buyer:
 
     def check(self, request: MachineRequest, user_data: str) -> str:
         """Has EC2 check an order by a dry run, which buys nothing, and returns its image."""
-        market, place = request.market, self._place(request)
-        arguments = order(request, place, user_data, self._settings.tags)
+        place = self._place(request)
+        self._dry_run(request, order(request, place, user_data, self._settings.tags))
+        return place.image.id
+
+    def dry_run(self, request: MachineRequest) -> None:
+        """Has EC2 check an order in the network's default group, and makes nothing."""
+        hardware, subnet = self.hardware_of(request.market), self.networks.subnet(request)
+        image, groups = self.image_of(request, hardware), self._settings.security_groups
+        place = LaunchPlace(subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key)
+        self._dry_run(request, order(request, place, "", self._settings.tags))
+
+    def _dry_run(self, request: MachineRequest, arguments: Mapping[str, Any]) -> None:
+        market = request.market
         try:
             self._calls.ec2(market.region, "RunInstances", str(market), DryRun=True, **arguments)
         except SpotctlError as error:
             if code_of(error) != _WOULD_SUCCEED:
                 raise
-        return place.image.id
 
     def forget(self) -> None:
         """From now on looks for subnets and groups again, or makes them: they may have been removed."""
-        self._networks = Networks(self._calls, self._settings)
+        self.networks = Networks(self._calls, self._settings)
 
     def _place(self, request: MachineRequest) -> LaunchPlace:
-        hardware = self._hardware_of(request.market)
-        image = self._image(request, hardware)
-        subnet = self._networks.subnet(request)
-        groups = self._networks.groups(request, subnet["VpcId"])
+        hardware = self.hardware_of(request.market)
+        image = self.image_of(request, hardware)
+        subnet = self.networks.subnet(request)
+        groups = self.networks.groups(request, subnet["VpcId"])
         return LaunchPlace(
             subnet["SubnetId"],
             groups,
@@ -96,10 +106,10 @@ class Buyer:
             self._settings.public_ip,
             self._settings.kms_key,
             hardware.is_burstable,
-            self._networks.placement_group(request, hardware) if request.close else "",
+            self.networks.placement_group(request, hardware) if request.close else "",
         )
 
-    def _hardware_of(self, market: Market) -> Ec2Hardware:
+    def hardware_of(self, market: Market) -> Ec2Hardware:
         """The hardware of a market's type. NotFound: its zone does not have that type, or does not exist."""
         key = market.region, market.zone, market.instance_type
         if key not in self._hardware:
@@ -115,7 +125,7 @@ class Buyer:
             self._hardware[key] = Ec2Hardware.of(row)
         return self._hardware[key]
 
-    def _image(self, request: MachineRequest, hardware: Ec2Hardware) -> MachineImage:
+    def image_of(self, request: MachineRequest, hardware: Ec2Hardware) -> MachineImage:
         region = request.market.region
         named = request.image or self._settings.image or parameter_for(hardware)
         key = region, named, hardware
@@ -153,10 +163,14 @@ class Networks:
             if not subnets and named:
                 raise NotFound(f"{market}: none of the subnets {', '.join(named)} is in {market.zone}")
             if not subnets:
-                raise NotFound(
+                missing = NotHere(
                     f"{market}: the account has no default subnet in {market.zone}; create one (aws ec2"
-                    f" create-default-subnet --availability-zone {market.zone}), or set subnets in [aws] of config.toml"
+                    f" create-default-subnet --region {market.region} --availability-zone {market.zone}, in an account"
+                    f" without a default network first aws ec2 create-default-vpc --region {market.region}), or set"
+                    " subnets in [aws] of config.toml"
                 )
+                missing.scope = Scope.ZONE
+                raise missing
             self._subnets[key] = max(subnets, key=lambda row: int(row.get("AvailableIpAddressCount", 0)))
         return self._subnets[key]
 
@@ -172,11 +186,7 @@ class Networks:
                 )
             return tuple(group["GroupId"] for group in groups)
 
-        if not self._settings.ssh_from:
-            raise BadRequest(
-                f"{request.market}: no address may reach its machines over ssh; set ssh_from in [aws] of config.toml to"
-                ' the public address of this computer (ssh_from = ["203.0.113.7/32"]), or set security_groups'
-            )
+        self.way_in(request)
         key = region, vpc, group_name(request)
         if key not in self._groups:
             group = self._find_group(*key) or self._make_group(request, *key)
@@ -185,6 +195,15 @@ class Networks:
             self._replace(region, group, rules_of(group["GroupId"], sources))
             self._groups[key] = group["GroupId"]
         return (self._groups[key],)
+
+    def way_in(self, request: MachineRequest) -> str:
+        """The addresses that may reach machines over ssh. BadRequest: there are none."""
+        if not self._settings.ssh_from:
+            raise BadRequest(
+                f"{request.market}: no address may reach its machines over ssh; set ssh_from in [aws] of config.toml to"
+                ' the public address of this computer (ssh_from = ["203.0.113.7/32"]), or set security_groups'
+            )
+        return f"from {', '.join(self._settings.ssh_from)}"
 
     def placement_group(self, request: MachineRequest, hardware: Ec2Hardware) -> str:
         """The name of the run's placement group in a zone. NotFound: machines of this type cannot be in one."""

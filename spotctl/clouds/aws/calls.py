@@ -81,6 +81,12 @@ class AwsCalls:
             pages = self._client("ec2", region).pages(operation, holding, Filters=asked, **size, **arguments)
             return [row for page in pages for row in page[holding]]
 
+    @property
+    def region(self) -> str | None:
+        """The region that is configured on this computer."""
+        with self._answered():
+            return self._session.sign_in()
+
     def endpoint(self, region: str) -> str:
         """The host that answers calls to EC2 in a region."""
         return urlsplit(self._client("ec2", region).sdk.meta.endpoint_url).hostname or ""
@@ -150,14 +156,14 @@ _FREE_PLAN = (
     "the account is on AWS's free plan, which rents few types: upgrade the plan under Billing in the console, or name"
     " types that this lists: aws ec2 describe-instance-types --filters Name=free-tier-eligible,Values=true"
 )
-_ORGANISATION = "only who administers the AWS organisation can allow it; other regions are tried"
+_ORGANISATION = "only who administers the AWS organisation can allow it, and other regions are tried"
 _DENY = "remove the statement that denies it: no permission that you add outweighs it"
 _NEW_PROFILE = (
-    f"AWS may need {MADE_WITHIN // MINUTE} minutes to know a new profile, and spotctl tries again as long; otherwise"
-    " correct the job's identity (aws iam list-instance-profiles)"
+    f"AWS may need {MADE_WITHIN // MINUTE} minutes to know a new profile, and spotctl tries again as long. If it is"
+    " not new, correct the job's identity (aws iam list-instance-profiles)"
 )
 _TERMS = "accept the terms of the image's product at https://aws.amazon.com/marketplace, or name another image"
-_ACTIVATION = "subscribe to the service; a new account may take 24 hours to be activated"
+_ACTIVATION = "subscribe to the service, or wait: a new account may take 24 hours to be activated"
 
 _EC2 = "https://docs.aws.amazon.com/AWSEC2/latest/APIReference/errors-overview.html"
 _SSM = "https://docs.aws.amazon.com/systems-manager/latest/APIReference/API_GetParameter.html"

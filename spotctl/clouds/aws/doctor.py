@@ -83,8 +83,10 @@ def findings(settings: Settings) -> Iterator[Finding]:
                 stated = Quota("aws", region, STANDARD.family(spot=spot), int(vcpus), QuotaUnit.VCPUS, spot=spot)
                 account_quotas.keep(settings, [stated], wall_us())
                 yield quota("aws", f"{what} in {region}", vcpus, raise_command(code, region))
-            except (AccessDenied, UnknownResource, RequestRejected, RateLimited):
-                yield quota("aws", f"{what} in {region}", None, "allow servicequotas:GetServiceQuota")
+            except AccessDenied as error:
+                yield quota("aws", f"{what} in {region}", None, f"{error.problem}; {error.cure}")
+            except (UnknownResource, RequestRejected, RateLimited) as error:
+                yield quota("aws", f"{what} in {region}", None, error.problem)
 
 
 def _permissions(session: AwsSession, region: str, settings: AwsMachineSettings) -> Iterator[Finding]:

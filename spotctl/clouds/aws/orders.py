@@ -139,6 +139,8 @@ class Ec2Hardware:
     gpus: tuple[str, ...] = ()
     is_burstable: bool = False
     can_cluster: bool = True
+    vcpus: int = 0
+    is_spot: bool = True
 
     @classmethod
     def of(cls, row: Row) -> Ec2Hardware:
@@ -150,6 +152,8 @@ class Ec2Hardware:
             tuple(gpu["Name"] for gpu in gpus if gpu.get("Manufacturer", "").upper() == "NVIDIA"),
             bool(row.get("BurstablePerformanceSupported")),
             "cluster" in row.get("PlacementGroupInfo", {}).get("SupportedStrategies", ("cluster",)),
+            int(row.get("VCpuInfo", {}).get("DefaultVCpus", 0)),
+            "spot" in row.get("SupportedUsageClasses", ("spot",)),
         )
 
 

@@ -16,6 +16,7 @@ from pricing_data.units import MINUTE
 from spotctl.clouds.aws import inventory
 from spotctl.clouds.aws.buyer import Buyer, Networks
 from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
+from spotctl.clouds.aws.checks import Checks, usual_request
 from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings
 from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of, started_of
 from spotctl.clouds.aws.orders import (
@@ -35,6 +36,7 @@ from spotctl.clouds.aws.orders import (
 )
 from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
+from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
@@ -148,6 +150,15 @@ class AwsProvider(RentingProvider):
     @property
     def endpoint(self) -> str:
         return self._calls.endpoint(_ANY_REGION)
+
+    def usual_request(self) -> MachineRequest | None:
+        """See `CloudProvider`."""
+        region = next(iter(self._settings.regions), None) or self._calls.region
+        return None if region is None else usual_request(self._calls, self._settings, region)
+
+    def checks(self, request: MachineRequest) -> Sequence[Check]:
+        """See `CloudProvider`."""
+        return Checks(self._calls, self._settings, self._buyer, request).all
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; a dry run of RunInstances. It makes the security group of the run."""

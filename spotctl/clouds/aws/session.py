@@ -33,7 +33,7 @@ from spotctl.clouds.errors import on_one_line
 if TYPE_CHECKING:
     from stamina import RetryingCaller
 
-Service = Literal["ec2", "fis", "iam", "pricing", "service-quotas", "ssm", "sts"]
+Service = Literal["ec2", "fis", "iam", "kms", "pricing", "service-quotas", "ssm", "sts"]
 AwsAnswer = Mapping[str, Any]
 
 # Signing in needs a region, but any region will do.

@@ -308,8 +308,8 @@ _TERMS: Final = (
 _OTHER_REGION: Final = "the subscription may not use this region: name others under regions"
 _ASK: Final = "only who administers the company's policies can allow it"
 _NEW: Final = (
-    f"Azure may need {MADE_WITHIN // MINUTE} minutes to know a new identity, and spotctl tries again as long; otherwise"
-    " correct identity in [azure] or in the job (az identity list)"
+    f"Azure may need {MADE_WITHIN // MINUTE} minutes to know a new identity, and spotctl tries again as long. If it is"
+    " not new, correct identity in [azure] or in the job (az identity list)"
 )
 _LEGAL: Final = r"legal terms"
 

@@ -265,8 +265,8 @@ _OWN_ACCOUNT = (
     "make a service account for the machines, and set service_account in [gcp] (docs/google-cloud.md, step 3)"
 )
 _NEW = (
-    f"Google may need {MADE_WITHIN // MINUTE} minutes to know a new service account, and spotctl tries again as long;"
-    " otherwise correct service_account in [gcp] or the job's identity (gcloud iam service-accounts list)"
+    f"Google may need {MADE_WITHIN // MINUTE} minutes to know a new service account, and spotctl tries again as long."
+    " If it is not new, correct service_account in [gcp] or the job's identity (gcloud iam service-accounts list)"
 )
 _OF_DEFAULT = r"-compute@developer\.gserviceaccount\.com"
 _OF_ACCOUNT = r"service ?account"

@@ -78,9 +78,14 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[AwsWorld]:
 
 
 def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
-    ended = spotctl("doctor", "--json")
-    assert (ended.code, ended.err) == (0, "")
+    ended = spotctl("doctor", "aws", "--json")
     one = found(ended, "aws")
+    # The settings are missing, and moto has no public images and no gateways.
+    missing = {what: one.pop(what)["cure"] for what in ("ssh", "image", "route", "dry run", "profile spotctl")}
+    assert (ended.code, ended.err, len(one) + len(missing)) == (1, "", len(ended.json["findings"]))
+    assert missing["ssh"].startswith("set ssh_from in [aws]")
+    assert missing["image"] == missing["dry run"] == "name an image of this region"
+    assert missing["route"].startswith("add one (aws ec2 create-route")
     untried = one.pop("permissions not tried")
     assert (untried["level"], untried["cure"]) == ("note", None)
     assert "iam:CreateServiceLinkedRole: there is no dry run" in untried["told"]
@@ -91,6 +96,10 @@ def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
             "permissions",
             "spot quota in us-east-1",
             "on-demand quota in us-east-1",
+            "region us-east-1",
+            "type t3.micro",
+            "subnet in us-east-1a",
+            "quota",
         ),
         "good",
     )
@@ -110,7 +119,7 @@ def test_missing_aws_permissions_are_named(aws: AwsWorld) -> None:
     ended = spotctl("doctor", "--json")
     assert ended.code == 5
     lacking = found(ended, "aws")["permissions"]
-    assert lacking["told"] == "1 of 22 are missing: ec2:RunInstances"
+    assert lacking["told"] == "1 of 23 are missing: ec2:RunInstances"
     assert lacking["cure"] == "grant the policy from spotctl doctor --policy aws"
 
 

@@ -1,0 +1,147 @@
+"""The conditions for renting machines on AWS, checked by describe calls and dry runs, which change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pricing_data.market import Market
+from spotctl.clouds.aws.buyer import Buyer
+from spotctl.clouds.aws.calls import AwsCalls, code_of
+from spotctl.clouds.aws.cloud import AwsMachineSettings
+from spotctl.clouds.aws.orders import CLOUD, Row, pool_of, raise_command
+from spotctl.clouds.doctor import Check
+from spotctl.clouds.errors import NotFound, QuotaReached
+from spotctl.clouds.provider import MachineRequest
+from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.installation import INSTALLATION_TAG
+
+SMALL = "t3.micro"
+_EVERYWHERE = ("0.0.0.0/0", "::/0")
+_ANY_REGION = "us-east-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The checks of one request."""
+
+    calls: AwsCalls
+    settings: AwsMachineSettings
+    buyer: Buyer
+    request: MachineRequest
+
+    @property
+    def all(self) -> Sequence[Check]:
+        market, settings = self.request.market, self.settings
+        checks = [
+            Check(f"region {market.region}", self._region, optional=True),
+            Check(f"type {market.instance_type}", self._type),
+            Check("image", self._image),
+            Check(f"subnet in {market.zone}", self._subnet),
+            Check("route", self._route, optional=True),
+            Check("ssh", self._way_in),
+            Check("dry run", partial(self._dry_run, None)),
+            Check("quota", self._quota, optional=True),
+        ]
+        if (profile := self.request.identity) is not None:
+            checks.append(Check(f"profile {profile}", partial(self._dry_run, profile)))
+        if settings.kms_key is not None:
+            checks.append(Check("key", partial(self._key, settings.kms_key), optional=True))
+        return checks
+
+    def _region(self) -> str:
+        region = self.request.market.region
+        about = f"region {region}"
+        asked = {"RegionNames": [region], "AllRegions": True}
+        try:
+            answer = self.calls.ec2(_home_of(region), "DescribeRegions", about, **asked)["Regions"]
+        except SpotctlError as error:
+            if code_of(error) == "InvalidParameterValue":
+                raise NotFound(f"AWS has no {about}; correct regions") from error
+            raise
+        status = answer[0].get("OptInStatus", "") if answer else "not-opted-in"
+        if status == "not-opted-in":
+            raise NotFound(f"the account has not enabled it; aws account enable-region --region-name {region}")
+        return "enabled"
+
+    def _type(self) -> str:
+        hardware = self.buyer.hardware_of(self.request.market)
+        if self.request.bid is not None and not hardware.is_spot:
+            raise NotFound(f"AWS sells no {hardware.name} as spot; name other types, or rent on demand")
+        return f"exists in {self.request.market.zone}{', also as spot' if hardware.is_spot else ''}"
+
+    def _image(self) -> str:
+        hardware = self.buyer.hardware_of(self.request.market)
+        return f"{self.buyer.image_of(self.request, hardware).id} for {hardware.architecture}"
+
+    def _subnet(self) -> str:
+        subnet = self.buyer.networks.subnet(self.request)
+        return f"{subnet['SubnetId']}, {subnet.get('AvailableIpAddressCount', 0)} addresses free"
+
+    def _route(self) -> str:
+        """Whether machines reach the internet, from which they install packages."""
+        subnet, region = self.buyer.networks.subnet(self.request), self.request.market.region
+        own = {"association.subnet-id": [subnet["SubnetId"]]}
+        main = {"association.main": ["true"], "vpc-id": [subnet["VpcId"]]}
+        tables = self._tables(region, own) or self._tables(region, main)
+        for table in tables:
+            for route in table.get("Routes", ()):
+                to = route.get("DestinationCidrBlock", route.get("DestinationIpv6CidrBlock"))
+                way = next((str(route[name]) for name in route if name.endswith(("GatewayId", "InterfaceId"))), "")
+                if to in _EVERYWHERE and (not self.settings.public_ip or way.startswith("igw-")):
+                    return f"{to} through {way}"
+        need = "an internet gateway" if self.settings.public_ip else "a NAT gateway or the like"
+        where = f"{subnet['SubnetId']} has no route to {need}, so machines get no packages"
+        raise BadRequest(f"{where}; add one (aws ec2 create-route --region {region}), or set other subnets in [aws]")
+
+    def _tables(self, region: str, filters: Mapping[str, Sequence[str]]) -> Sequence[Row]:
+        return self.calls.described(region, "DescribeRouteTables", "RouteTables", filters)
+
+    def _way_in(self) -> str:
+        """Whether ssh is admitted; a group of the company's is taken at its word."""
+        settings = self.settings
+        if not settings.security_groups:
+            return self.buyer.networks.way_in(self.request)
+        subnet = self.buyer.networks.subnet(self.request)
+        return f"as {', '.join(self.buyer.networks.groups(self.request, subnet['VpcId']))} admits it"
+
+    def _dry_run(self, profile: str | None) -> str:
+        self.buyer.dry_run(replace(self.request, identity=profile))
+        return "EC2 would accept the order" if profile is None else "EC2 would give it to machines"
+
+    def _quota(self) -> str:
+        market, spot = self.request.market, self.request.bid is not None
+        if (pool := pool_of(market.instance_type)) is None:
+            return "not known for this type"
+        code, kind = pool.code(spot=spot), "spot" if spot else "on-demand"
+        named = {"ServiceCode": "ec2", "QuotaCode": code}
+        quota = self.calls.call("service-quotas", market.region, "GetServiceQuota", **named)["Quota"]["Value"]
+        needed = self.buyer.hardware_of(market).vcpus * self.request.count
+        if quota < needed:
+            raise QuotaReached(
+                f"{quota:,.0f} {kind} vCPUs of {pool.name} in {market.region}, and {needed} are needed;"
+                f" {raise_command(code, market.region)}"
+            )
+        return f"{quota:,.0f} {kind} vCPUs of {pool.name}, {needed} needed"
+
+    def _key(self, key: str) -> str:
+        state = self.calls.call("kms", self.request.market.region, "DescribeKey", KeyId=key)["KeyMetadata"]["KeyState"]
+        if state != "Enabled":
+            raise BadRequest(f"key {key} is {state}; enable it, or correct kms_key in [aws]")
+        return "enabled"
+
+
+def _home_of(region: str) -> str:
+    """A region of the same partition that every account has."""
+    partitions = {"cn-": "cn-north-1", "us-gov-": "us-gov-west-1"}
+    return next((home for prefix, home in partitions.items() if region.startswith(prefix)), _ANY_REGION)
+
+
+def usual_request(calls: AwsCalls, settings: AwsMachineSettings, region: str) -> MachineRequest:
+    """An order of a small machine in a region, where its first subnet is."""
+    filters = {"subnet-id": settings.subnets} if settings.subnets else {"default-for-az": ["true"]}
+    zones = sorted(row["AvailabilityZone"] for row in calls.described(region, "DescribeSubnets", "Subnets", filters))
+    market = Market(CLOUD, region, zones[0] if zones else f"{region}a", SMALL)
+    tags = {INSTALLATION_TAG: "spotctl-doctor"}
+    return MachineRequest("check", market, 1, 1_000_000_000, 0, tags, identity=next(iter(settings.roles), None))
