@@ -45,8 +45,8 @@ LIMITS = {
 }
 """Limits that leave a run room for a fallback to on-demand machines."""
 
-EPOCHS_OF_A_MINUTE = 1600
-"""`spotctl init` assumes that a script computes for a minute: the example, with this number of epochs."""
+SHIPPED_SECONDS, ASSUMED_SECONDS = '"30"', '"60"'
+"""How long the example computes, and how long `spotctl init` assumes that a script does."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def job_file(job: str, variant: str, folder: Path, number: int) -> Path:
     if job == INIT:
         source = (EXAMPLES / "pytorch" / "train.py").read_text()
         folder.mkdir()
-        (folder / "train.py").write_text(source.replace("EPOCHS = 800", f"EPOCHS = {EPOCHS_OF_A_MINUTE}"))
+        (folder / "train.py").write_text(source.replace(SHIPPED_SECONDS, ASSUMED_SECONDS))
         subprocess.run([sys.executable, "-m", "spotctl", "init", "train.py", "--yes"], cwd=folder, check=True)
         path = folder / "job.yaml"
     else:

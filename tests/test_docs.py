@@ -112,11 +112,15 @@ def test_the_pytorch_script_goes_on_where_it_stopped(
 ) -> None:
     script = clone / "examples" / "pytorch" / "train.py"
     monkeypatch.setenv("SPOTCTL_CHECKPOINT_DIR", str(clone / "kept"))
-    text = script.read_text(encoding="utf-8")
     torch.set_num_threads(1)  # as its job file does
-    for epochs in (1, 2):
-        script.write_text(re.sub(r"^EPOCHS = \d+", f"EPOCHS = {epochs}", text, flags=re.MULTILINE), encoding="utf-8")
+    seconds, epochs = 0.0, list[int]()
+    for _ in range(2):
+        # One epoch more than before, which takes longer than this.
+        monkeypatch.setenv("COMPUTE_SECONDS", str(seconds + 1e-6))
         runpy.run_path(str(script))
+        saved = torch.load(clone / "kept" / "last.pt")
+        seconds, epochs = saved["seconds"], [*epochs, saved["epoch"]]
+    assert epochs == [1, 2]
     assert capsys.readouterr().out == "resuming at epoch 2\n"
 
 

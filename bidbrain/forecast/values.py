@@ -47,15 +47,14 @@ class ForecastJob:
     """A job as its decision object plays it.
 
     `decider` makes that object for a start at a moment: a deadline moves with the start. `work` is in microseconds
-    times nu, infinite if the job ends by time or if its length is unknown; the job is stopped after `longest`
-    microseconds, which is its end if `timed`. `reliable` machines are held from the first order to the end. With
-    `budget_usd` the decisions know how many dollars are left, after machines are committed for a `lease`. `nodes`,
-    `most_nodes`, `scaling` and
+    times nu, infinite if the job's length is unknown; the job is stopped after `longest` microseconds, which is its
+    end if `timed`. `reliable` machines are held from the first order to the end. With `budget_usd` the decisions
+    know how many dollars are left, after machines are committed for a `lease`. `nodes`, `most_nodes`, `scaling` and
     `saved_gb`: see `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the machines' speed,
     which no decision knows before the job runs. `moving` is what taking the checkpoint from one market to another
     costs, in dollars. Machines that are held at the end of the job are returned, and billed for the hour that they
-    began, unless `at_end` lets them count by the second. A job that decides often is played over fewer windows, so that
-    all take `most_decisions`.
+    began, unless `at_end` lets them count by the second. A job that decides often is played over fewer windows, so
+    that all take `most_decisions`.
     """
 
     decider: Callable[[int], Strategy]

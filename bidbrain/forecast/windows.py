@@ -177,6 +177,7 @@ def run_from(
         scaling=job.scaling,
         saved_gb=job.saved_gb,
         most_nodes=job.most_nodes,
+        timed=job.timed,
         enough=None if most_usd == inf else CostsMore(job, histories, most_usd),
     )
     return run_job(replayed, decider, market, job.overheads, job.recovery), decider.decisions

@@ -100,7 +100,10 @@ class _JobReplay:
         if budget is not None:
             held_now = (held.holding for held in self.held.values())
             usd_left, usd_reserved = budget.left(self.job.start, self.now, self.spent, held_now)
-        offers = self._open_offers()
+        offers, left = self._open_offers(), self.work_left
+        if self.job.timed:
+            # What evictions cost is not done later.
+            left = min(left, self.job.most_nu * self.recovery.speed * max(self.job.limit - self.now, 0))
         return Situation(
             now=self.now,
             offers=offers,
@@ -108,7 +111,7 @@ class _JobReplay:
             holdings=tuple(held.holding for held in self.held.values()),
             baseline=self.job.baseline,
             most_nu=self.job.most_nu,
-            work_left=self.work_left,
+            work_left=left,
             usd_left=usd_left,
             usd_reserved=usd_reserved,
             record=UNTRIED if self._resumes and not self.evicted else self._record(),

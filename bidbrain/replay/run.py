@@ -82,11 +82,12 @@ class ReplayedBudget:
 class ReplayedJob:
     """A job to replay: work (nu x microseconds) from a start until it is done or the limit is reached.
 
-    Without a budget, spending is not counted. A gang needs `nodes` machines to work, and uses up to `most_nodes`, if
-    that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; an offer's `nu`
-    is the work of a machine among all that may be rented. `saved_gb` is the size of a checkpoint that moves with the
-    job. A job with a `watched` record of availability knows its spells, and decides again at each change of capacity.
-    `deadline` is what situations say of it; a `Decider` knows its own.
+    Without a budget, spending is not counted. A gang needs `nodes` machines to work, and uses up to `most_nodes`,
+    if that is more; 0 nodes are no gang. With `scaling` s, n machines do n^(1 + s) times the work of one; an
+    offer's `nu` is the work of a machine among all that may be rented. `saved_gb` is the size of a checkpoint that
+    moves with the job. A `timed` job ends at its limit, however much work is done by then. A job with a `watched`
+    record of availability knows its spells, and decides again at each change of capacity. `deadline` is what
+    situations say of it; a `Decider` knows its own.
     """
 
     start: int
@@ -103,6 +104,7 @@ class ReplayedJob:
     enough: Callable[[int, Sequence[Tenure], Iterable[Tenure]], bool] | None = None
     watched: SpellOutlook | None = None
     deadline: int | None = None
+    timed: bool = False
 
     def rate(self, working: Sequence[Holding]) -> float:
         """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""

@@ -1,12 +1,13 @@
 """A plain PyTorch script that survives evictions: it saves after every epoch, and starts where the last save ended."""
 
 import os
+import time
 from pathlib import Path
 
 import torch
 from torch import nn
 
-EPOCHS = 800
+SECONDS = float(os.environ.get("COMPUTE_SECONDS", "30"))  # of computing: as long on a fast computer as on a slow one
 FOLDER = Path(os.environ.get("SPOTCTL_CHECKPOINT_DIR", "checkpoints"))  # spotctl keeps what is written here
 CHECKPOINT = FOLDER / "last.pt"
 
@@ -23,22 +24,25 @@ torch.manual_seed(1)
 inputs, labels = spirals()
 net = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
-first = 1
+epoch, seconds = 0, 0.0
 if CHECKPOINT.exists():
     saved = torch.load(CHECKPOINT)
     net.load_state_dict(saved["net"])
     optimizer.load_state_dict(saved["optimizer"])
-    first = saved["epoch"] + 1
-    print(f"resuming at epoch {first}", flush=True)
+    epoch, seconds = saved["epoch"], saved["seconds"]
+    print(f"resuming at epoch {epoch + 1}", flush=True)
 
 FOLDER.mkdir(exist_ok=True)
-for epoch in range(first, EPOCHS + 1):
+began = time.process_time() - seconds
+while seconds < SECONDS:
+    epoch += 1
     for batch in torch.randperm(len(inputs)).split(50):
         loss = nn.functional.cross_entropy(net(inputs[batch]), labels[batch])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    saved = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+    seconds = time.process_time() - began
+    saved = {"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch, "seconds": seconds}
     torch.save(saved, FOLDER / ".last.pt")
     (FOLDER / ".last.pt").rename(CHECKPOINT)  # files appear whole or not at all
     if epoch % 30 == 0:

@@ -201,7 +201,8 @@ class CloudProvider(ABC):
         return 0.0
 
     def attend(self, *, starting: bool = False) -> None:
-        """A run uses the provider from now on, until `close`; `starting`: it decides nothing before the next call."""
+        """A run uses the provider from now on, until `close`; `starting`: until the next call, it decides nothing, or
+        its machines load their programs."""
 
     @abstractmethod
     def now(self) -> int:

@@ -28,7 +28,7 @@ from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import ANY, AUTO, JobSpec, Objective
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.errors import NotInTime
-from spotctl.planning.facts import PlanningFacts, transfer_time
+from spotctl.planning.facts import OVERHEADS, PlanningFacts, transfer_time
 from spotctl.planning.offers import (
     Bools,
     MachineKind,
@@ -60,10 +60,9 @@ _CHEAPEST_ROAMING = 128
 _MAX_MACHINES = 64
 """Default limit for a job without one."""
 _MARKETS_OF_KIND = 4
-_LOCAL_STARTUP, _LOCAL_OWN_STARTUP = 1.0, 5.0
-"""Seconds until a program of this computer works, of which the market's clock counts only what it computes. Trainers of
-one's own are mostly PyTorch's, whose import takes two seconds of a core, and more nodes than there are cores start at a
-time."""
+_LOCAL_STARTUP, _LOCAL_COMMAND_STARTUP = 1.0, 2.0
+"""Seconds until a program of this computer works, apart from the time in which the market's clock stands: it does while
+the nodes of a training load their libraries, and does not while a command does (PyTorch takes one to two seconds)."""
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
 # of requests to a cloud, or of this computer's processes, which the market's clock multiplies. It stands while a run
 # starts up, but only once a process of the run measures it.
@@ -226,7 +225,7 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         reservations=named,
         reserved=tuple(together([0, *machines]) for machines in held),
         times=times,
-        least_startup=least_startup(spec),
+        startup=local_startup(spec) if facts.overheads.startup == OVERHEADS.startup else None,
         unit=unit if in_units else "vCPU-hour",
         rates=rates,
     )
@@ -262,14 +261,11 @@ def save_time(job: Job) -> int | None:
     return round(transfer_time(kept.size / GB) * market_speed(job.spec))
 
 
-def least_startup(spec: JobSpec) -> int:
-    """The least time until a machine works: a process of this computer starts no faster because the market's clock is
-    fast."""
-    if not spec.is_local:
-        return 0
-    # A model that is known only once code has been loaded that is not ours.
-    is_own = isinstance(spec.program, Training) and (spec.program.parallel is not None or ":" in spec.program.app)
-    return round((_LOCAL_OWN_STARTUP if is_own else _LOCAL_STARTUP) * spec.local.speed * SECOND)
+def local_startup(spec: JobSpec) -> int | None:
+    """How long a machine of the local market takes to work: a process of this computer starts no faster because the
+    market's clock is fast. None for machines of clouds."""
+    seconds = _LOCAL_STARTUP if isinstance(spec.program, Training) else _LOCAL_COMMAND_STARTUP
+    return round(seconds * spec.local.speed * SECOND) if spec.is_local else None
 
 
 def may_roam(spec: JobSpec) -> bool:

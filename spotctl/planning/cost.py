@@ -105,7 +105,8 @@ def _on_demand(
     times, works = allocated.demand.times, longest_hours * HOUR
     if amount is not None:
         works = min(_lasting(allocated, amount) / (rent.machines * rent.offer.nu), works)
-    unworked = max(fleet.overheads.startup, allocated.demand.least_startup) + times.ending
+    starting = allocated.demand.startup
+    unworked = (fleet.overheads.startup if starting is None else starting) + times.ending
     life = Life(0, round(works) + unworked, End.LEFT)
     bill = rule_of_cloud(rent.offer.market.cloud).bill(life, rent.offer.on_demand)
     return OnDemand(rent, rent.machines * usd(bill.amount), (times.order + life.end) / HOUR, unworked)

@@ -85,7 +85,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         work=plan.fleet.work,
         longest=_longest(plan),
         billing=decider.billing,
-        overheads=replace(decider.overheads, startup=max(decider.overheads.startup, plan.demand.least_startup)),
+        overheads=replace(decider.overheads, startup=_startup(plan)),
         reliable=decider.reliable,
         recovery=_recovery(plan),
         timed=timed,
@@ -123,12 +123,15 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     return later
 
 
+def _startup(plan: JobPlan) -> int:
+    return plan.decider.overheads.startup if plan.demand.startup is None else plan.demand.startup
+
+
 def _longest(plan: JobPlan) -> int:
     if plan.demand.work.assumed:
         return RATE_HOURS * HOUR
-    startup = max(plan.decider.overheads.startup, plan.demand.least_startup)
     if plan.demand.work.longest < inf:
-        return startup + round(plan.demand.work.longest * HOUR)
+        return _startup(plan) + round(plan.demand.work.longest * HOUR)
     return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
 
 

@@ -111,8 +111,8 @@ class Demand:
     long a checkpoint takes, in microseconds of the market's clock, if earlier runs or its size tell, and `saved_gb` how
     large it is, as the job file says. A job that `roams` may move between regions. `reservations` are those that have
     not ended, with the machines that the job may use of each, and `reserved` these machines by kind, on top of all
-    quotas; empty if there are none. `times` are what a launch takes around its work, and `least_startup` microseconds
-    what each machine takes at least.
+    quotas; empty if there are none. `times` are what a launch takes around its work, and `startup` microseconds what
+    each machine takes to start in a forecast, if that differs from what decisions assume.
 
     `lasts_hours` is the expected time from its launch to its end, once it was forecast. `unit` names the job's work
     wherever a plan or a run does. `rates` are the speeds of the types that fit it; `fitting` markets match it, and
@@ -139,7 +139,7 @@ class Demand:
     reservations: tuple[Reservation, ...] = ()
     reserved: tuple[int, ...] = ()
     times: LaunchTimes = field(default_factory=LaunchTimes)
-    least_startup: int = 0
+    startup: int | None = None
     lasts_hours: float | None = None
     unit: str = ANY_UNIT
     rates: Mapping[str, TypeSpeed] = field(default_factory=dict)

@@ -315,7 +315,10 @@ def _conduct(
         report = turn_reports(spec, runner, observer)
 
         def between_turns() -> None:
-            environment.provider.attend()
+            # Until a training's first clock, machines that are up load their programs.
+            is_up = any(held.ran is not None for held in runner.state.alive)
+            loads = spec.kind is ProgramKind.AGILEML and runner.state.progress is None
+            environment.provider.attend(starting=loads and is_up)
             report()
             copies.look(runner.state)
 

@@ -45,8 +45,8 @@ _DECISIONS = 600
 
 @dataclass(frozen=True, slots=True)
 class PlayedRest:
-    """The rest of a run at a moment: `work` in microseconds times nu, infinite if the job ends by time; then `share` of
-    its time is left. `histories` reach up to `now`."""
+    """The rest of a run at a moment: `work` in microseconds times nu, and the `share` of the job that is left, also of
+    its time if it ends by time. `histories` reach up to `now`."""
 
     plan: JobPlan
     now: int
@@ -68,7 +68,7 @@ class PlayedRest:
         """
         plan, job = self.plan, forecast_job(self.plan)
         longest = job.longest
-        if self.work == inf:
+        if job.timed:
             longest = job.overheads.startup + round((job.longest - job.overheads.startup) * self.share)
         job = replace(
             job,

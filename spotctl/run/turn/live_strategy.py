@@ -200,26 +200,31 @@ def expectation(plan: JobPlan) -> Planned:
 def work_left(plan: JobPlan, state: RunState, now: int) -> float:
     """The remaining work in microseconds times nu; infinite if unknown.
 
-    A training has done its clocks. A command has done the work in its checkpoints, and the work since the last one.
+    A training has done its clocks, and one that ends by time, the time since its first one. A command has done the work
+    in its checkpoints, and the work since the last one.
     """
     total, program = plan.fleet.work, plan.job.spec.program
     if not isfinite(total):
         return total
     if not isinstance(program, Training):
         return max(total - state.work.done(now) * plan.decider.most_nu * plan.decider.speed, 0.0)
-    if program.stop.clocks is None or state.progress is None:
-        return total
-    return total * max(1 - state.progress.clock / program.stop.clocks, 0.0)
+    stop, done = program.stop, 0.0
+    if stop.clocks is not None and state.progress is not None:
+        done = state.progress.clock / stop.clocks
+    if stop.span is not None and state.paces:
+        done = max(done, (now - state.paces[0][0]) / stop.span)
+    return total * max(1 - done, 0.0)
 
 
 def measured_left(plan: JobPlan, state: RunState, now: int) -> float:
     """The remaining work, if the machines stay as fast as they were in this run so far; as `work_left`.
 
-    A machine works after its start-up. The work of a command is time itself, which passes as planned.
+    A machine works after its start-up. The work of a command, and of a training that ends by time, is time itself,
+    which passes as planned.
     """
     left = work_left(plan, state, now)
     done, program = plan.fleet.work - left, plan.job.spec.program
-    if not isfinite(left) or not isinstance(program, Training) or done <= 0:
+    if not isfinite(left) or not isinstance(program, Training) or plan.demand.work.timed or done <= 0:
         return left
     startup = plan.decider.overheads.startup
     able = sum(

@@ -242,7 +242,7 @@ def test_no_on_demand_fleet_within_the_limits_is_as_fast_and_cheaper(tmp_path: P
     )
     plan = on_demand_plan(tmp_path, job)
     best, rule = inf, rule_of_cloud("local")
-    unworked = max(plan.decider.overheads.startup, plan.demand.least_startup) + plan.demand.times.ending
+    unworked = (plan.demand.startup or 0) + plan.demand.times.ending
     span = plan.cost.estimate.hours * HOUR - plan.decider.overheads.startup
     for each in plan.decider.offers:
         for machines in range(2, 9):

@@ -19,7 +19,7 @@ from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
 from spotctl.planning.values import JobPlan
 from spotctl.run.start.launch_plans import stored_plans
-from spotctl.run.turn.live_strategy import LiveStrategy
+from spotctl.run.turn.live_strategy import LiveStrategy, work_left
 from spotctl.show.runs.lines import happened, summary
 from tests.spotctl.run.test_rest_of_run import JOB
 from tests.spotctl.show.runs.made_up_run import text
@@ -77,3 +77,16 @@ def test_events_and_summary_say_where_a_run_left_its_plan() -> None:
         *(f"  left plan  {one}" for one in departures[:3]),
         "  left plan  2 more times (launch --json lists all)",
     ]
+
+
+def test_a_training_that_ends_by_time_does_not_turn_to_on_demand_because_its_deadline_comes_closer(
+    tmp_path: Path,
+) -> None:
+    """Lost machines cost it clocks, but its end comes no later."""
+    job = from_fields(JOB | {"stop": {"minutes": 360}, "deadline": "9h"})
+    plan = stored_plans([job], load({}, tmp_path)).plans[0]
+    began = ev.Progressed(1, 1.0, 2, (), (), (), None)
+    state = fold([LogRow(1, "r", plan.at + HOUR // 2, began)])
+    left = [work_left(plan, state, plan.at + hours * HOUR) / plan.fleet.work for hours in (1, 4, 7)]
+    assert left == pytest.approx([5.5 / 6, 2.5 / 6, 0.0])
+    assert work_left(plan, RunState(), plan.at + HOUR) == plan.fleet.work

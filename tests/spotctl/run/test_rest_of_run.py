@@ -97,3 +97,12 @@ def test_the_rest_is_played_once_for_each_tenth_of_the_budget() -> None:
     for cents in range(100, 500, 5):
         forecast.whole(cents * DOLLAR // 100, cents / 1000)
     assert asked == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_the_rest_of_a_training_that_ends_by_time_is_its_time(tmp_path: Path) -> None:
+    """At half of its time, its clocks are not all ahead of it again."""
+    job = from_fields(JOB | {"stop": {"minutes": 1200}, "deadline": "22h"})
+    plan = stored_plans([job], load({}, tmp_path)).plans[0]
+    whole = PlayedRest(plan, plan.at, plan.fleet.work, 1.0, inf, plan.fleet.market_history.histories)
+    half = replace(whole, work=plan.fleet.work / 2, share=0.5)
+    assert half.usd() == pytest.approx(whole.usd() / 2, rel=0.05)
