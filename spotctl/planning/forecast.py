@@ -62,6 +62,7 @@ def clearly_over_budget(plan: JobPlan) -> bool:
 def forecast_job(plan: JobPlan) -> ForecastJob:
     """A plan's job as the forecast plays it."""
     decider, roaming, mixture = plan.decider, plan.decider.roaming, plan.decision.mixture
+    startup = decider.overheads.startup if plan.demand.startup is None else plan.demand.startup
     timed = plan.demand.work.assumed or plan.demand.work.longest < inf
     # The budget of other jobs does not decide how fast their machines are: it only ends the run.
     pays_for_speed = mixture is not None and plan.demand.aim is not Aim.LEAST_COST
@@ -83,9 +84,9 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         baseline=decider.baseline,
         most_nu=decider.most_nu,
         work=plan.fleet.work,
-        longest=_longest(plan),
+        longest=_longest(plan, startup),
         billing=decider.billing,
-        overheads=replace(decider.overheads, startup=_startup(plan)),
+        overheads=replace(decider.overheads, startup=startup),
         reliable=decider.reliable,
         recovery=_recovery(plan),
         timed=timed,
@@ -123,15 +124,11 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     return later
 
 
-def _startup(plan: JobPlan) -> int:
-    return plan.decider.overheads.startup if plan.demand.startup is None else plan.demand.startup
-
-
-def _longest(plan: JobPlan) -> int:
+def _longest(plan: JobPlan, startup: int) -> int:
     if plan.demand.work.assumed:
         return RATE_HOURS * HOUR
     if plan.demand.work.longest < inf:
-        return _startup(plan) + round(plan.demand.work.longest * HOUR)
+        return startup + round(plan.demand.work.longest * HOUR)
     return round(_UNFINISHED_AFTER * plan.cost.estimate.hours * HOUR) + _UNFINISHED_AFTER_LEAST
 
 

@@ -87,10 +87,6 @@ class AwsSettings:
         )
 
 
-def _region_of_zone(zone: str) -> str:
-    return zone[:-1] if zone[-2:-1].isdigit() else zone
-
-
 CLOUD = Cloud(
     name="aws",
     words=CloudWords("AWS", "AWS", "Amazon Elastic Compute Cloud"),
@@ -99,7 +95,7 @@ CLOUD = Cloud(
         # There are also local zones, wavelength zones and zone ids.
         zone="{region}([a-z]|-[a-z0-9-]+)|[a-z]+[0-9]+-([a-z0-9]+-)*az[0-9]+",
         known_regions=REGIONS,
-        region_of_zone=_region_of_zone,
+        region_of_zone=lambda zone: zone[:-1] if zone[-2:-1].isdigit() else zone,
         rank=1,
         repeats_prices=True,
     ),

@@ -3,8 +3,8 @@
 A cloud's machines start without any work of ours, and their processors do nothing else. On a computer that is busy
 with other programs both take time, which the market's fast clock would multiply. A delay is
 
-- the time from the start of a machine's process until its payload runs, of a run until its first decision, and of a
-  training's first nodes until their first clock, each for at most a minute;
+- the time from the start of a machine's process until its payload runs, of a run until its first decision, and while
+  machines wait for their launcher or load a training's libraries, each for at most a minute;
 - the time that processes wait for a processor on which another program runs. Linux counts it; elsewhere it is unknown.
 
 A process that sleeps, waits for something else or computes is not delayed. The processes of a job wait for each other

@@ -23,6 +23,7 @@ from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.remote.job_folder import check_folder
 from spotctl.clouds.wiring import library, price_store, provider_of
 from spotctl.files.job.checks import launch_problems
+from spotctl.files.job.programs import Command
 from spotctl.files.job.reader import restored, written
 from spotctl.files.job.spec import JobSpec, ProgramKind
 from spotctl.files.job.values import RAY
@@ -315,10 +316,7 @@ def _conduct(
         report = turn_reports(spec, runner, observer)
 
         def between_turns() -> None:
-            # Until a training's first clock, machines that are up load their programs.
-            is_up = any(held.ran is not None for held in runner.state.alive)
-            loads = spec.kind is ProgramKind.AGILEML and runner.state.progress is None
-            environment.provider.attend(starting=loads and is_up)
+            environment.provider.attend(starting=awaits_programs(spec, runner.state))
             report()
             copies.look(runner.state)
 
@@ -329,6 +327,18 @@ def _conduct(
         shutil.rmtree(began.folder, ignore_errors=True)
     observer.on_end(spec, runner.state, ended)
     return runner.state, ended
+
+
+def awaits_programs(spec: JobSpec, state: RunState) -> bool:
+    """Whether a run has the machines that it needs, and none works: those of a training load their libraries until its
+    first clock, and those of a command wait to be told what to run."""
+    least, works = 1, state.progress is not None
+    if isinstance(spec.program, Command):
+        least, works = spec.program.nodes.least, state.work.runs
+    staying = [
+        held for held in state.alive if not held.returning and state.leaves_at(held) is None and not held.warned_until
+    ]
+    return not works and state.stopping is None and len(staying) >= least
 
 
 def _fresh_prices(

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pricing_data.units import HOUR, parse_time
 from spotctl.clouds.wiring import local_provider
+from spotctl.files.job.programs import Command
 from spotctl.files.job.reader import from_fields, written
 from spotctl.files.job.spec import JobSpec
+from spotctl.files.job.values import Nodes
 from spotctl.home.config import load
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
+from spotctl.log import events as ev
 from spotctl.log.events import RunBegan
 from spotctl.log.folding import fold
 from spotctl.log.jobs import JobLock
-from spotctl.log.state import RunState
+from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
 from spotctl.run.start.local_market import begin_market, continue_market, market_now, on_one_market
+from spotctl.run.start.runs import awaits_programs
+from tests.spotctl.run.test_rest_of_run import JOB
+from tests.spotctl.run.worlds import OFFERS
 
 
 def job(name: str, clouds: tuple[str, ...] = ("local",), **local: object) -> JobSpec:
@@ -98,3 +105,37 @@ def test_a_market_that_went_on_is_left_alone(tmp_path: Path) -> None:
     before = (tmp_path / "local" / "clock.json").read_text()
     continue_market(state, spec, load({}, tmp_path))
     assert (tmp_path / "local" / "clock.json").read_text() == before
+
+
+ORDER = ev.RentIntended(1, OFFERS[0].market, 1, None, 1, 4.0, reliable=False, lease_until=HOUR)
+RENTED = (ORDER, ev.Rented(1, (ev.Granted("m-1", 0),)))
+BEGAN = ev.AttemptBegan(1, ("m-1",), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "events", "awaits"),
+    [
+        ("command", (), False),
+        ("command", (ORDER,), False),
+        ("command", RENTED, True),
+        ("two nodes", RENTED, False),
+        ("command", (*RENTED, BEGAN), False),
+        ("command", (*RENTED, BEGAN, ev.AttemptStopped(1, "moves")), True),
+        ("command", (*RENTED, ev.MachineWarned("m-1", HOUR, "eviction", "local")), False),
+        ("command", (*RENTED, ev.MachineEnded("m-1", 1, "evicted")), False),
+        ("command", (*RENTED, ev.StopRequested("done", "", {})), False),
+        ("training", RENTED, True),
+        ("training", (*RENTED, ev.Progressed(1, None, 2)), False),
+    ],
+)
+def test_a_run_awaits_programs_only_if_it_has_its_machines_and_none_works(
+    kind: str, events: tuple[ev.Event, ...], awaits: bool
+) -> None:
+    """While a run waits for the market, a market that waits for the run would last a minute longer."""
+    spec = job("waits")
+    if kind == "training":
+        spec = from_fields(JOB)
+    elif kind == "two nodes":
+        spec = replace(spec, program=Command("true", Nodes(2, 2)))
+    state = fold(LogRow(number, "r", number, event) for number, event in enumerate(events, start=1))
+    assert awaits_programs(spec, state) is awaits
