@@ -67,6 +67,7 @@ def status(
             session.out.print(run_status.status_table(shown, session.out.width))
         session.say(*(run_status.waiting_text(known, paths, attended=known.is_attended(paths)) for known in waits))
         going = [run_status.ways_on(view) for view in shown if view.ended is None]
+        going += filter(None, map(run_status.booting_text, shown))
         session.remark(*run_status.dropped(read.lost), *going)
     else:
         from spotctl.log.salvage import no_runs

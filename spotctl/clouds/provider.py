@@ -140,12 +140,21 @@ class MachineEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class BootSign:
+    """How far a machine's boot has come: to a stage of `spotctl.log.boots`. `sign` changes when it moves on there."""
+
+    stage: str
+    sign: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A machine as its provider lists it, paid from `started` to `ended`. `address` is how its peers reach it.
 
-    The last five are what its agent says (`CloudProvider.with_status`), and a provider leaves them unset:
+    The last six are what its agent says (`CloudProvider.with_status`), and a provider leaves them unset:
     when it will be evicted, the name of the payload it was last given, that payload's exit code (negative: the signal
-    that ended it; None: it has not ended), how busy its GPUs are, and what it has received and sent.
+    that ended it; None: it has not ended), how busy its GPUs are, and what it has received and sent; or, while the
+    agent does not answer, what is seen of the boot.
     """
 
     id: str
@@ -162,6 +171,7 @@ class Machine:
     exit_code: int | None = None
     gpus: GpuUse | None = None
     traffic: Traffic | None = None
+    boot: BootSign | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +316,13 @@ class CloudProvider(ABC):
         except BadRequest:
             return b""
 
+    def boot_sign(self, machine: str) -> BootSign | None:
+        """How far the boot of a machine has come whose agent does not answer; None: this provider sees nothing of it.
+
+        Without signs, the machine has a stated time until its agent answers (`spotctl.log.boots`).
+        """
+        return None
+
     def with_status(self, machine: Machine, on_silence: Callable[[ProviderError], None] = lambda _: None) -> Machine:
         """A listed machine with its agent's report. A machine whose agent does not answer counts as STARTING.
 
@@ -319,7 +336,7 @@ class CloudProvider(ABC):
             notices = link.notices() if status.notices else ()
         except ProviderError as error:
             on_silence(error)
-            return replace(machine, state=MachineState.STARTING)
+            return replace(machine, state=MachineState.STARTING, boot=self.boot_sign(machine.id))
         warned_until = min((notice.until for notice in notices if notice.kind == "evict"), default=None)
         state = machine.state if warned_until is None else MachineState.LEAVING
         reported = replace(machine, work=status.work, exit_code=status.exit_code)
@@ -388,6 +405,12 @@ class ForwardingProvider(CloudProvider):
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
         self._provider.prepare(machine, supplies)
+
+    def boot_sign(self, machine: str) -> BootSign | None:
+        return self._provider.boot_sign(machine)
+
+    def console(self, machine: str) -> str:
+        return self._provider.console(machine)
 
     def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
         return self._provider.invocation(machine, command)

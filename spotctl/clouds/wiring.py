@@ -17,7 +17,7 @@ from pricing_data.known_clouds import cloud_names, has_part, part_of
 from pricing_data.market import Market, is_region_of
 from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, ProviderError, each
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
-from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, Resource
+from spotctl.clouds.provider import BootSign, CloudProvider, Holdings, Machine, MachineRequest, Resource
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import WallClock
@@ -231,6 +231,12 @@ class SeveralClouds(WallClock, CloudProvider):
 
     def link(self, machine: str) -> MachineLink:
         return self._of(machine).link(machine)
+
+    def boot_sign(self, machine: str) -> BootSign | None:
+        return self._of(machine).boot_sign(machine)
+
+    def console(self, machine: str) -> str:
+        return self._of(machine).console(machine)
 
     def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
         self._of(machine.id).prepare(machine, supplies)

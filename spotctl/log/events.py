@@ -212,6 +212,25 @@ class ReturnScheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class BootAdvanced:
+    """A booting machine shows a sign of life: it has come to a stage, or moves on within it. `sign` differs from one
+    sign of a stage to the next."""
+
+    id: str
+    stage: str
+    sign: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BootSilent:
+    """A booting machine counts as silent, and is returned; `console` is the end of what its console shows."""
+
+    id: str
+    why: str
+    console: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class MachineRan:
     """A machine was first seen running."""
 
@@ -467,6 +486,8 @@ Event = (
     | Renewed
     | Returned
     | ReturnScheduled
+    | BootAdvanced
+    | BootSilent
     | MachineRan
     | MachineWarned
     | CardsUsed

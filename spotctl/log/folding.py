@@ -106,11 +106,12 @@ def _ordered(state: RunState, event: ev.RentIntended, at: int) -> RunState:
     return _intended(_changed(state, orders=orders, ordered=ordered), event, at)
 
 
-def _rented(state: RunState, event: ev.Rented, _: int) -> RunState:
+def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
     """Machines may come in several events: those of a lost answer are found by listing."""
     order = state.orders[event.intent]
     came = {
-        granted.id: Held(granted.id, event.intent, granted.started, order.lease_until) for granted in event.machines
+        granted.id: Held(granted.id, event.intent, granted.started, order.lease_until, at, signed_at=at)
+        for granted in event.machines
     }
     allocations = dict(state.allocations)
     if event.intent not in allocations and came:
@@ -199,12 +200,19 @@ def _warned(state: RunState, event: ev.MachineWarned, at: int) -> RunState:
 def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
     warned = state.machines[event.id].warned_until is not None
     state = _machine(state, event.id, ended=event.at, end_reason=event.reason)
+    if state.machines[event.id].silence:
+        return state
     if state.machines[event.id].useless:
         return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
     if event.reason != EVICTED:
         return state
     state = _changed(state, evictions=state.evictions + 1)
     return state if warned else _avoided(state, event.id, at, lambda held: held.ended == event.at, eviction=True)
+
+
+def _silent(state: RunState, event: ev.BootSilent, at: int) -> RunState:
+    state = _machine(state, event.id, silence=event.why, console=event.console)
+    return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
 
 
 def _avoided(state: RunState, machine: str, at: int, together: Callable[[Held], bool], *, eviction: bool) -> RunState:
@@ -353,7 +361,11 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ),
     ev.Returned: lambda state, event, _: _closed(state, event.intent),
     ev.ReturnScheduled: _leaves,
-    ev.MachineRan: lambda state, event, at: _machine(state, event.id, running=True, ran=at),
+    ev.BootAdvanced: lambda state, event, at: _machine(
+        state, event.id, stage=event.stage, sign=event.sign, signed_at=at
+    ),
+    ev.BootSilent: _silent,
+    ev.MachineRan: lambda state, event, at: _machine(state, event.id, running=True, ran=at, stage="agent"),
     ev.MachineWarned: _warned,
     ev.CardsUsed: lambda state, event, at: _machine(state, event.id, gpus=event, gpus_at=at),
     ev.TrafficCounted: lambda state, event, at: _machine(state, event.id, traffic=event, traffic_at=at),

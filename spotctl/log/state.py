@@ -67,6 +67,8 @@ class Allocation:
 class Held:
     """A machine, also after its end.
 
+    `granted_at` is when its order was answered, `stage` how far its boot has come, and `sign`, shown at `signed_at`,
+    its last sign of life there. `silence` is why it counted as silent, and `console` the end of its console (`boots`).
     `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
     as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
     apart from its allocation: the budget does not cover another lease. `cards`, noted at `cards_at`, is how busy its
@@ -77,6 +79,12 @@ class Held:
     allocation: int
     started: int
     lease_until: int
+    granted_at: int = 0
+    stage: str = "ordered"
+    sign: str = ""
+    signed_at: int = 0
+    silence: str = ""
+    console: str = ""
     running: bool = False
     ran: int | None = None
     turns: tuple[int, ...] = ()
@@ -97,8 +105,10 @@ class Held:
 
     @property
     def useless(self) -> bool:
-        """Whether the machine ended by itself, or outlived its lease, before its agent ever answered."""
-        if self.ran is not None or self.ended is None or self.end_reason == EVICTED:
+        """Whether the machine was silent, or ended by itself, before its agent ever answered."""
+        if self.ran is not None or self.silence:
+            return self.ran is None
+        if self.ended is None or self.end_reason == EVICTED:
             return False
         return self.end_reason in _UNREQUESTED_ENDS or self.ended >= self.lease_until
 
@@ -337,7 +347,7 @@ class RunState:
         return self.useless(since) > 0 and not self.has_answered and any(not m.returning for m in self.alive)
 
     def useless(self, since: int) -> int:
-        """How many machines in a row, of orders after number `since`, ended by themselves and were never running."""
+        """How many machines in a row, of orders after number `since`, were `Held.useless`."""
         in_a_row = 0
         for held in sorted(self.machines.values(), key=lambda held: held.allocation):
             if held.ran is not None:

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spotctl.clouds.errors import NotFound
+from spotctl.clouds.errors import NotFound, ProviderError
 from spotctl.clouds.link import (
     AgentLink,
     Invocation,
@@ -28,7 +28,7 @@ from spotctl.clouds.link import (
     link_key,
     link_secret,
 )
-from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest
+from spotctl.clouds.provider import BootSign, CloudProvider, Machine, MachineRequest
 from spotctl.clouds.remote import home
 from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages_for
 from spotctl.clouds.remote.connections import MachineConnection
@@ -109,6 +109,10 @@ class RemoteAgents:
                     connection.address, machine.id, secret, self._clock, connection.gone, connection.extend_lease
                 )
             return self._links[machine.id]
+
+    def boot_sign(self, machine: RemoteMachine) -> BootSign:
+        """How far a running machine's boot has come, as this process has seen."""
+        return self._connection(machine).boot_sign()
 
     def invocation(self, machine: RemoteMachine, command: Sequence[str]) -> Invocation:
         """See `CloudProvider`. NotFound: the machine is gone. Unanswered: it has not booted yet."""
@@ -208,6 +212,13 @@ class RentingProvider(WallClock, CloudProvider):
 
     def console(self, machine: str) -> str:
         return self.remote(machine).console()
+
+    def boot_sign(self, machine: str) -> BootSign:
+        try:
+            return self._agents.boot_sign(self.remote(machine))
+        except ProviderError:
+            # It has no address yet.
+            return BootSign("running")
 
     def close(self) -> None:
         self._agents.close()

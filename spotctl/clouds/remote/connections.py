@@ -14,6 +14,7 @@ from pricing_data.errors import PricingDataError
 from spotctl.agent import layout
 from spotctl.clouds.errors import ErrorAction, ProviderError, Unanswered, Unusable, action_for
 from spotctl.clouds.link import MachineSupplies, ReverseTunnel
+from spotctl.clouds.provider import BootSign
 from spotctl.clouds.remote.home import RemoteHome
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.machine_setup import Bringing
@@ -31,6 +32,12 @@ FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 5.0, 60.0
 """Pauses before asking the cloud again whether a machine that does not answer is gone, each twice as long as the last.
 A run asks in every turn of its loop, and clouds limit calls. The clouds' lists of machines also show gone machines."""
 
+
+_KEY_KNOWN = "host key"
+"""The sign of a console that has shown all that is wanted of it: it is read no more."""
+
+_COPY_SIGN_SECONDS = 30.0
+"""How often a copy to a machine counts as a sign, also if another machine gets the same first."""
 
 _EXTEND_SECONDS = 15.0
 _EXTEND = """
@@ -63,7 +70,8 @@ class MachineConnection:
         self._idle.set()
         self._ssh: SshConnection | None = None
         self._closed = False
-        self._progress = ""
+        self._progress = self._console = ""
+        self._brings = False
         self._failure: ProviderError | None = None
         self._not_before, self._pause = 0.0, FIRST_PAUSE_SECONDS
         self._prepared: SshConnection | None = None
@@ -87,7 +95,7 @@ class MachineConnection:
         def work() -> None:
             ssh = self._open_ssh()
             if self._prepared is not ssh:
-                bring(Bringing(self.machine.id, ssh, self._spreading, self._note))
+                bring(Bringing(self.machine.id, ssh, self._spreading, self._note_step))
                 self._prepared = ssh
             self._open_tunnels(ssh)
 
@@ -115,6 +123,15 @@ class MachineConnection:
         if not self._is_open:
             raise Unanswered(f"{self.machine.id}: the connection was lost; try again")
         return self._socket
+
+    def boot_sign(self) -> BootSign:
+        """How far the machine's boot has come. While something is copied to it, the open connection is a sign."""
+        if self._brings and self._is_open:
+            copies = "" if self._idle.is_set() else f"{self._progress}, {time.monotonic() // _COPY_SIGN_SECONDS:.0f}"
+            return BootSign("packages", copies)
+        if self._is_open:
+            return BootSign("ssh")
+        return BootSign("console", self._console) if self._console else BootSign("running")
 
     def extend_lease(self, seconds: float) -> bool:
         """Extends the lease of a machine that is connected, and whose agent has not started; whether it has.
@@ -211,9 +228,13 @@ class MachineConnection:
     def _known_host(self) -> Path:
         path = self._home.known_hosts / hashlib.sha256(self.machine.id.encode()).hexdigest()[:32]
         if path.exists():
+            self._console = _KEY_KNOWN
             return path
         self._note("waiting for its console to show its ssh host key")
-        key = host_key_of(self.machine.console())
+        console = self.machine.console()
+        # Of a long console, clouds show the end.
+        self._console = hashlib.sha256(console.encode()).hexdigest()[:8] if console.strip() else ""
+        key = host_key_of(console)
         if key is None:
             raise Unanswered(
                 f"{self.machine.id}: still booting (its console does not show its ssh host key yet); try again"
@@ -221,7 +242,12 @@ class MachineConnection:
         new = path.with_name(f".{path.name}.{threading.get_ident()}")
         new.write_text(f"machine {key}\n")
         new.replace(path)
+        self._console = _KEY_KNOWN
         return path
 
     def _note(self, progress: str) -> None:
         self._progress = progress
+
+    def _note_step(self, progress: str) -> None:
+        self._brings = True
+        self._note(progress)

@@ -23,6 +23,7 @@ from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, counted, usd_text
 from spotctl.clouds.link import LeaseTimes
 from spotctl.home.errors import SpotctlError
 from spotctl.log import budget, events as ev
+from spotctl.log.boots import first_lease
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET
 from spotctl.planning.forecast import deciders, forecast_job
@@ -272,7 +273,8 @@ class BudgetCheck:
             case Buy(rent):
                 market, ceiling = rent.offer.market, rent.highest_price
                 held = self._holdings(rent)
-                return budget.bought(market, rent.machines, ceiling, self._times.committed, self._tariff, held)
+                lease = first_lease(market, self._times) + self._times.teardown
+                return budget.bought(market, rent.machines, ceiling, lease, self._tariff, held)
             case Renew(machines, until):
                 return budget.renewed(self._journal.state, machines, until, now, self._tariff, self._times.teardown)
             case _:

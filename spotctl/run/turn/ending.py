@@ -5,7 +5,7 @@ A run without machines gives up at once where waiting cannot help, else after a 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, repeat
 from math import inf
@@ -20,6 +20,7 @@ from spotctl.agent.errors import AgentError, TransferFailed
 from spotctl.clouds.errors import ProviderError
 from spotctl.clouds.provider import Resource
 from spotctl.log import budget, events as ev
+from spotctl.log.boots import zones_without_answer
 from spotctl.log.budget import Tariff
 from spotctl.log.events import StopRequested
 from spotctl.log.ledger.project import priced, unrecorded
@@ -203,10 +204,12 @@ class EndOfRun:
 class Reach:
     """Where a run can get machines. `closed` has pairs of a market and whether spot is meant, that do not exist for the
     account, for which the quota holds no machine, or which refuse for an unknown reason; and the scope of each.
-    `silent` are the beginnings of the ids of machines that cannot be listed."""
+    `silent` are the beginnings of the ids of machines that cannot be listed. In `dead` zones machines never answered,
+    so others are preferred."""
 
     closed: Mapping[tuple[Market, bool], str] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    dead: Set[tuple[str, str, str]] = frozenset()
 
     @classmethod
     def of(
@@ -218,7 +221,7 @@ class Reach:
         missing = {key: back_off.scope for key, back_off in state.back_offs.items() if not back_off.exists}
         refused = {key: state.refused[key] for key in (frozenset() if shared else state.denied)}
         denied = {key: refusal.scope for key, refusal in refused.items() if refusal.machines <= fewest}
-        return cls({**puzzling(state, since), **denied, **missing}, silent)
+        return cls({**puzzling(state, since), **denied, **missing}, silent, zones_without_answer(state))
 
     def admits(self, market: Market, *, spot: bool) -> bool:
         """Whether an order may bring machines of a market."""
@@ -228,7 +231,10 @@ class Reach:
 
     def within(self, terms: StrategyTerms) -> StrategyTerms:
         """The terms with the offers that can be had."""
-        return replace(terms, offers=tuple(offer for offer in terms.offers if self.admits(offer.market, spot=True)))
+        offers = tuple(offer for offer in terms.offers if self.admits(offer.market, spot=True))
+        places = {offer: (offer.market.cloud, offer.market.region, offer.market.zone) for offer in offers}
+        alive = tuple(offer for offer in offers if places[offer] not in self.dead)
+        return replace(terms, offers=alive or offers)
 
     def allows(self, instruction: Instruction) -> bool:
         """Whether an instruction can be carried out."""

@@ -4,6 +4,7 @@ A request without an answer may have succeeded. Its intent stays open, and is re
 the provider recognizes the request. Nothing else is rented meanwhile.
 """
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,6 +35,7 @@ from spotctl.clouds.provider import Machine, MachineRequest, MachineState, Resou
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.log import events as ev
+from spotctl.log.boots import first_lease
 from spotctl.log.budget import LISTING_DELAY
 from spotctl.log.events import Event, Intended
 from spotctl.log.folding import ABANDONED, fold
@@ -50,6 +52,10 @@ NOT_YET_PAUSE = 5 * SECOND
 
 _RELEASE_ROUNDS = 8
 """How often machines are returned and listed again when a run breaks off."""
+
+_CONSOLE_LINES, _CONSOLE_WIDTH = 4, 120
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+"""The part of a machine's console that a message quotes, and the terminal's codes in it."""
 
 _NOT_REPEATED = (NotPermitted, NotHere, PartlyListed)
 """Errors of a list that are not asked again at once: the answer would be the same."""
@@ -128,7 +134,6 @@ class Executor:
     ) -> None:
         self._journal = journal
         self._provider = environment.provider
-        self._lease = environment.lease_times.lease
         self._workload = workload
         self._retries = retries or RetryPolicy()
         self._listed: tuple[Machine, ...] = ()
@@ -162,7 +167,7 @@ class Executor:
             stops, now = self._journal.state.stopping is not None, self._journal.now()
             if isinstance(intent, ev.RentIntended) and (stops or now >= intent.lease_until):
                 # Its machines are not needed any more; those that were created show up in the list.
-                if now > intent.lease_until - self._lease + LISTING_DELAY:
+                if now > self._journal.state.ordered[intent.intent] + LISTING_DELAY:
                     message = "the provider did not answer the order in time"
                     self._journal.write(ev.RentRefused(intent.intent, ABANDONED, message))
             elif isinstance(intent, ev.RenewIntended) and all(
@@ -224,6 +229,15 @@ class Executor:
         if isinstance(reason, Unusable):
             self.unusable = str(reason)
 
+    def console_end(self, machine: str) -> str:
+        """The last lines of a machine's console, on one line; empty where there are none to see."""
+        try:
+            shown = _ESCAPES.sub("", self._provider.console(machine)).splitlines()
+        except (ProviderError, NotImplementedError):
+            return ""
+        lines = ["".join(filter(str.isprintable, line)).strip()[:_CONSOLE_WIDTH] for line in shown]
+        return self._environment.redacted(" | ".join([line for line in lines if line][-_CONSOLE_LINES:]))
+
     def remove_leftovers(self) -> tuple[tuple[Resource, ...] | None, bool]:
         """Removes all resources of the run besides machines.
 
@@ -280,7 +294,8 @@ class Executor:
         number = self._journal.state.intents + 1
         match instruction:
             case Buy(rent, reliable):
-                offer, until = rent.offer, self._journal.now() + self._lease
+                offer = rent.offer
+                until = self._journal.now() + first_lease(offer.market, self._environment.lease_times)
                 held = self._environment.holdings(offer.market, spot=rent.bid is not None)
                 return ev.RentIntended(
                     number,
@@ -330,7 +345,7 @@ class Executor:
         try:
             machines = self.retry(call, refusals=(ProviderError,))
         except (ProviderError, BadRequest) as error:
-            ordered = intent.lease_until - self._lease
+            ordered = self._journal.state.ordered[intent.intent]
             if isinstance(error, NotYet) and self._journal.now() - ordered < MADE_WITHIN:
                 self._ask_again[intent.intent] = self._journal.now() + NOT_YET_PAUSE
                 if self._journal.state.reason != (reason := f"waiting: {error}"):

@@ -7,6 +7,7 @@ from pricing_data.units import MINUTE
 from spotctl.clouds.provider import EndReason, Machine, MachineState
 from spotctl.home.installation import INTENT_TAG
 from spotctl.log import events as ev
+from spotctl.log.boots import STAGES
 from spotctl.log.budget import LISTING_DELAY
 from spotctl.log.events import Event
 from spotctl.log.state import BROKE, EVICTED, LEASE_ENDED, NOT_LISTED, RunState
@@ -19,6 +20,9 @@ _CARDS_EVERY, _CARDS_CHANGE = MINUTE, 10
 
 _TRAFFIC_EVERY, _TRAFFIC_LEAST, _TRAFFIC_SHARE = MINUTE, 10_000_000, 50
 """How often at most a machine's traffic is noted, and from how many bytes more on: 10 MB, and a 50th of it."""
+
+_SIGNS_EVERY = MINUTE // 2
+"""How often at most a sign of life within a stage of a boot is noted."""
 
 _REASONS = {
     EndReason.RETURNED: "returned",
@@ -42,6 +46,7 @@ def news(
     return [
         *_unlogged(state, machines),
         *_listed_again(state, machines),
+        *_booting(state, known, now),
         *_changed(state, known, now),
         *_warned(state, known, source),
         *_gpus(state, known, now),
@@ -75,6 +80,17 @@ def _changed(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Ev
             yield ev.MachineEnded(machine.id, ended, reason)
         elif machine.state is MachineState.RUNNING and not state.machines[machine.id].running:
             yield ev.MachineRan(machine.id)
+
+
+def _booting(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
+    """New stages of boots, and other signs of life now and then."""
+    for machine in known:
+        held, is_ = state.machines[machine.id], machine.boot
+        if is_ is None or held.ran is not None:
+            continue
+        further = STAGES.index(is_.stage) - STAGES.index(held.stage)
+        if further > 0 or (further == 0 and is_.sign != held.sign and now - held.signed_at >= _SIGNS_EVERY):
+            yield ev.BootAdvanced(machine.id, is_.stage, is_.sign)
 
 
 def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[Event]:

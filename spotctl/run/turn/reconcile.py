@@ -141,11 +141,10 @@ def upkeep(state: RunState, now: int, times: LeaseTimes) -> list[Instruction]:
         instructions.append(ReturnMachines(due, "scheduled return"))
     # Machines whose leases run out are not renewed; renewals without an answer are repeated as they are.
     asked = {name for intent in state.open.values() if isinstance(intent, RenewIntended) for name in intent.machines}
-    # A lease ends a machine whose agent works; one whose agent never answered may run on, and be billed.
-    outlived = tuple(h.id for h in staying if h.ran is None and now > h.lease_until + times.teardown)
-    if outlived:
-        instructions.append(ReturnMachines(outlived, "its lease has ended, and its agent never answered"))
-    due += outlived
+    for held in staying:
+        if held.silence and held.id not in due:
+            instructions.append(ReturnMachines((held.id,), held.silence))
+            due += (held.id,)
     expiring = tuple(
         held.id
         for held in staying

@@ -13,7 +13,7 @@ from pricing_data.units import MINUTE
 from spotctl.clouds.errors import LoginNeeded, NotHere, NotPermitted, ProviderError
 from spotctl.clouds.provider import Machine
 from spotctl.home.errors import BadRequest
-from spotctl.log import events as ev
+from spotctl.log import boots, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET, FAILED, NOT_IN_TIME, NOT_PERMITTED, BrokenLog, LogFailed
 from spotctl.log.state import RunState
@@ -35,9 +35,12 @@ DECIDE_EVERY = 5 * MINUTE
 NOTE_STANDING_SECONDS = 10.0
 """How much longer the market's clock has stood when the log says so again."""
 
-MAX_SILENT_MACHINES, MAX_SILENT_AT_FIRST = 4, 2
-"""A run ends after this many machines in a row whose agents never answered, and sooner if no agent ever has: the image,
-the network or the start-up script is at fault, and the next machine would not answer either."""
+MAX_SILENT_MACHINES = 3
+"""A run ends after this many machines in a row whose agents never answered: the image, the network or the start-up
+script is at fault, and the next machine would not answer either."""
+
+UNWATCHED = 2 * MINUTE
+"""A longer pause between two looks at booting machines, as when a laptop sleeps, hides their signs of life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class Runner:
         self._stalled_since: int | None = None
         self._overdue_since: int | None = None
         self._rest_seconds = environment.list_every
+        self._looked_at = self._watched_since = journal.now()
 
     @property
     def _strategy(self) -> tuple[Strategy, StrategyTerms]:
@@ -213,6 +217,10 @@ class Runner:
         if stood - self.state.stood_seconds >= (NOTE_STANDING_SECONDS if self.state.stopping is None else 0.1):
             self._journal.write(ev.ClockStood(stood))
         self._journal.catch_up()
+        now = self._journal.now()
+        if machines is None or hidden or now - self._looked_at > UNWATCHED:
+            self._watched_since = now
+        self._looked_at = now
         return machines
 
     def _advance(self, report: WorkReport) -> None:
@@ -252,6 +260,8 @@ class Runner:
             # The workload has seen the request to stop, and has saved what it could.
             self._carry_out(reconcile.returns_of_all(self.state, f"the run ends: {stop.outcome}"))
             return
+        for held, why in boots.silent(self.state, self._times.teardown, now, self._watched_since):
+            self._journal.write(ev.BootSilent(held.id, why, self._executor.console_end(held.id)))
         self._carry_out(self._budget.affordable(reconcile.upkeep(self.state, now, self._times)))
         self._budget.stop_in_time()
         if self.state.stopping is None:
@@ -283,11 +293,14 @@ class Runner:
         reach = Reach.of(state, self._executor.unlisted, since, shared=shared, fewest=fewest)
 
         # A run ends that has wanted machines for too long and got none, or none that answered.
-        most = MAX_SILENT_MACHINES if self.state.has_answered else MAX_SILENT_AT_FIRST
         useless = self.state.useless(since)
-        if useless >= most:
-            why = f": {self._executor.silence}" if self._executor.silence else ""
-            self._stop(FAILED, f"{useless} machines in a row ended before their agents answered{why}")
+        if useless >= MAX_SILENT_MACHINES:
+            self._stop(
+                FAILED, f"{useless} machines in a row {boots.never_answered(self.state, self._executor.silence)}"
+            )
+            return []
+        if any(held.silence for held in self.state.alive):
+            # A silent machine is gone before it is replaced.
             return []
         terms, failure = self._strategy[1], self._executor.failure
         over = self._patience.blocked(self.state, reach, terms, now, failure, since)

@@ -11,7 +11,8 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
-from pricing_data.units import HOUR, counted, moment, usd, usd_text
+from pricing_data.units import HOUR, SECOND, counted, moment, usd, usd_text
+from spotctl.log import boots
 from spotctl.log.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.outcomes import DONE, FAILED
@@ -159,10 +160,15 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
     """The lines about the machines of one allocation: started, warned, ended."""
     lines = list[str]()
     now = {held.id: held for held in after.machines.values() if held.allocation == allocation.number}
-    then = {name: before.machines.get(name, replace(held, warned_until=None, ended=None)) for name, held in now.items()}
+    fresh = {name: replace(held, warned_until=None, ended=None, silence="") for name, held in now.items()}
+    then = {name: before.machines.get(name, held) for name, held in fresh.items()}
     if allocation.number not in before.allocations:
         terms = terms_text(allocation.market, allocation.bid, allocation.on_demand)
         lines.append(f"rented {machines_text(len(now), allocation.market)}{terms}")
+    if (stages := boots.stages_passed(before, after, allocation)) and after.stopping is None:
+        seconds = (after.at - after.ordered[allocation.number]) / SECOND
+        lines.append(f"{', '.join(stages)} after {seconds:.0f} s: {machines_text(len(now), allocation.market)}")
+    lines += [f"returning {name}: {held.silence}" for name, held in now.items() if held.silence != then[name].silence]
     warned = sum(held.warned_until is not None and then[name].warned_until is None for name, held in now.items())
     if warned:
         lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import Market
 from pricing_data.units import HOUR
+from spotctl.log.boots import Boot, boot_of
 from spotctl.log.ledger.rows import CostSoFar
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class Money:
 
 @dataclass(frozen=True, slots=True)
 class HeldMachine:
-    """A machine that the run holds. `pricing` is `spot`, `on-demand` or `reserved`."""
+    """A machine that the run holds. `pricing` is `spot`, `on-demand` or `reserved`; `boot` is None once its agent has
+    answered."""
 
     id: str
     market: Market
@@ -59,6 +61,7 @@ class HeldMachine:
     since: int
     warned_until: int | None
     lease_until: int
+    boot: Boot | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,12 @@ def run_view(
         money=money or Money(),
         machines=tuple(
             HeldMachine(
-                held.id, *_kind(state.allocations[held.allocation]), held.started, held.warned_until, held.lease_until
+                held.id,
+                *_kind(state.allocations[held.allocation]),
+                held.started,
+                held.warned_until,
+                held.lease_until,
+                boot_of(state, held),
             )
             for held in state.alive
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import counted, format_time, moment, to_usd
+from pricing_data.units import MINUTE, counted, format_time, moment, to_usd
 from spotctl.home.installation import ShownMachine
 from spotctl.log.ledger.rows import usd
 from spotctl.show.columns import Column, as_json, table
@@ -34,6 +34,14 @@ def ways_on(view: RunView) -> str:
     return (
         f"run {view.run} has {machines}, rented until their leases end: 'spotctl stop {job}' returns them now{resume}"
     )
+
+
+def booting_text(view: RunView) -> str:
+    """The machines that boot, how far they have come, and when they would count as silent; empty without any."""
+    boots = [(machine.id, machine.boot) for machine in view.machines if machine.boot is not None]
+    shown = (f"{name} ({boot.stage}; silent in {max(boot.due - view.now, 0) / MINUTE:.0f} min)" for name, boot in boots)
+    is_shown = boots and view.attended and not view.is_replayed
+    return f"run {view.run} waits for the boot of {', '.join(shown)}" if is_shown else ""
 
 
 def waiting_text(job: WaitingJob, paths: Paths, *, attended: bool) -> str:
@@ -77,6 +85,16 @@ MACHINE: tuple[Column[HeldMachine], ...] = (
         "lease_until",
         "moment at which it shuts down unless its lease is renewed",
         lambda machine: format_time(machine.lease_until),
+    ),
+    Column(
+        "boot",
+        "stage of its boot: `ordered`, `running`, `console`, `ssh` or `packages`; null once its agent has answered",
+        lambda machine: None if machine.boot is None else machine.boot.stage,
+    ),
+    Column(
+        "silent_at",
+        "moment at which it is returned unless its boot shows something new; null once its agent has answered",
+        lambda machine: None if machine.boot is None else format_time(machine.boot.due),
     ),
 )
 GPUS: tuple[Column[tuple[float, float]], ...] = (

@@ -13,7 +13,7 @@ from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
-from spotctl.clouds.provider import MachineRequest
+from spotctl.clouds.provider import BootSign, MachineRequest
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import PriceBook
 from spotctl.home.wall_clock import wall_us
@@ -61,6 +61,9 @@ class Unreached:
 
     def invocation(self, machine: RemoteMachine, command: Sequence[str]) -> Invocation:
         return Invocation(("ssh", machine.host, *command), {}, "")
+
+    def boot_sign(self, machine: RemoteMachine) -> BootSign:  # noqa: ARG002
+        return BootSign("running")
 
     def forget(self, ids: Sequence[str]) -> None:
         self.forgotten.update(ids)

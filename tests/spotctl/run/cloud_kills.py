@@ -74,7 +74,8 @@ class Cloud:
 
     server: ApiServer
     market: Market
-    provider: Callable[[], CloudProvider]
+    provider: Callable[..., CloudProvider]
+    """With other agents than `Silent`, if any are given."""
 
 
 @contextmanager
@@ -85,7 +86,7 @@ def on_aws(_: Path) -> Iterator[Cloud]:
 
     settings = replace(aws.SETTINGS, regions=("us-east-1",))
     with pytest.MonkeyPatch.context() as environ, running_ec2(environ, Ec2) as ec2:
-        yield Cloud(ec2, aws.MARKET, lambda: aws.provider(settings, Silent()))
+        yield Cloud(ec2, aws.MARKET, lambda agents=None: aws.provider(settings, agents or Silent()))
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def on_gcp(folder: Path) -> Iterator[Cloud]:
     from tests.spotctl.clouds.gcp import world as gcp
 
     with gcp.world(folder) as made:
-        yield Cloud(made.server, gcp.N2, lambda: made.provider(cast("RemoteAgents", Silent())))
+        yield Cloud(made.server, gcp.N2, lambda agents=None: made.provider(cast("RemoteAgents", agents or Silent())))
 
 
 @contextmanager
@@ -101,7 +102,7 @@ def on_azure(_: Path) -> Iterator[Cloud]:
     from tests.spotctl.clouds.azure import world as azure
 
     with azure.running_world() as made:
-        yield Cloud(made.server, azure.MARKET, lambda: azure.provider_of(made.server, Silent()))
+        yield Cloud(made.server, azure.MARKET, lambda agents=None: azure.provider_of(made.server, agents or Silent()))
 
 
 CLOUDS: Mapping[str, Callable[[Path], Any]] = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure}
