@@ -234,8 +234,7 @@ def _runs(settings: Settings) -> Iterator[Finding]:
         for state in log.latest:
             _, attended = present_of(state, settings)
             words.append((state, status_word(state, attended=attended)))
-        used = dict.fromkeys(cloud for spec in log.specs(settings.home) for cloud in spec.resources.clouds)
-        searched = orphans(settings, lambda _: None, ("local", *used))
+        searched = orphans(settings, lambda _: None, ("local", *log.clouds))
     except (SpotctlError, PricingDataError) as error:
         yield Finding("runs", "log", Level.FAILS, str(error), "run spotctl --debug status")
         return

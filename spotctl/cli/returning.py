@@ -15,7 +15,7 @@ from spotctl.cli.boundary import CREDENTIALS, FAILED
 from spotctl.cli.options import OptionalJobArgument
 from spotctl.cli.runs.run_end import finish, finish_withdrawn
 from spotctl.cli.session import JsonOption, Session
-from spotctl.home.errors import BadRequest, SpotctlError
+from spotctl.home.errors import BadRequest, SpotctlError, UnreadableJob
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.outcomes import WITHDRAWN
@@ -23,7 +23,7 @@ from spotctl.log.outcomes import WITHDRAWN
 if TYPE_CHECKING:
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
-    from spotctl.run.orphans import Orphans
+    from spotctl.run.orphans import EmergencyReturn, Orphans
     from spotctl.run.stored_data.removing import DataUse, UnusedCopy
 
 
@@ -150,18 +150,28 @@ def _remove(
     return failures
 
 
-def _emergency(session: Session, why: str, job: str = "", *, json_: bool) -> NoReturn:
-    """Returns what the providers show, because the log cannot be used."""
+def _return_shown(session: Session, why: SpotctlError | str, job: str) -> EmergencyReturn:
+    """Returns what the providers show; of a job that cannot be read, the run has ended if nothing of it is left."""
     from spotctl.run.orphans import return_shown
+    from spotctl.run.start import runs
+
+    ended = return_shown(session.settings, session.remark, job)
+    if isinstance(why, UnreadableJob) and not ended.left and not ended.failures:
+        runs.end_unread(job, session.settings, why)
+    return ended
+
+
+def _emergency(session: Session, why: SpotctlError | str, job: str = "", *, json_: bool) -> NoReturn:
+    """Returns what the providers show, because the log cannot be used."""
     from spotctl.show.columns import as_json
     from spotctl.show.runs import run_answers
 
-    ended = return_shown(session.settings, session.remark, job)
+    ended = _return_shown(session, why, job)
     if json_:
-        session.answer_json(as_json(run_answers.EMERGENCY, {"log_damage": why, **asdict(ended)}))
+        session.answer_json(as_json(run_answers.EMERGENCY, {"log_damage": str(why), **asdict(ended)}))
     else:
         session.remark(
-            why, *(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned)
+            str(why), *(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned)
         )
         session.remark(
             *(f"still running: {machine.id} of run {machine.run}" for machine in ended.left), *ended.failures
@@ -193,10 +203,17 @@ def _end_all(session: Session, *, json_: bool) -> None:
     withdrawn = [job for job, is_removed in waits.items() if is_removed]
     if damage := read_log(session.settings).damage:
         _emergency(session, damage[0], json_=json_)
-    endings, failure = list[tuple["RunState", "RunEnded"]](), None
+    endings, unread = list[tuple["RunState", "RunEnded"]](), list[tuple[str, str]]()
+    failure: SpotctlError | None = None
     for job in dict.fromkeys([*unfinished_runs(session.settings), *(job for job in waits if job not in withdrawn)]):
         try:
             endings.append(_stop_run(session, job))
+        except UnreadableJob as error:
+            shown = _return_shown(session, error, job)
+            if shown.left or shown.failures:
+                failure = failure or error
+            else:
+                unread.append((job, f"{error}; all machines that the clouds showed were returned"))
         except SpotctlError as error:
             # The machines of the other jobs are returned all the same.
             failure = failure or error
@@ -205,8 +222,10 @@ def _end_all(session: Session, *, json_: bool) -> None:
         [
             *(final_figures(*ending) for ending in endings),
             *(without_run(job, "withdrawn", WITHDRAWN) for job in withdrawn),
+            *(without_run(job, "stopped", why) for job, why in unread),
         ],
         None,
+        *(why for _, why in unread),
         *(f"{job}: {WITHDRAWN}" for job in withdrawn),
         *(f"{state.run}: {ended.outcome}; all machines returned" for state, ended in endings),
     )
@@ -223,8 +242,8 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     asked = wall_us()
     try:
         state, ended = _stop_run(session, job)
-    except (BrokenLog, LogFailed) as error:
-        _emergency(session, str(error), job, json_=json_)
+    except (BrokenLog, LogFailed, UnreadableJob) as error:
+        _emergency(session, error, job, json_=json_)
     if not json_ and ended.wall_us < asked:
         when = moment(ended.wall_us)
         session.remark(f"{state.run} ended at {when} ({ended.outcome}); nothing is left to stop")

@@ -113,7 +113,7 @@ def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoRet
     from spotctl.log.jobs import waiting_jobs
     from spotctl.run.orphans import shown_machines
     from spotctl.show.columns import as_json
-    from spotctl.show.runs.status import DAMAGED, status_answer, status_table, waiting_json
+    from spotctl.show.runs.status import DAMAGED, status_answer, status_table, waiting_json, ways_on
 
     machines, failures = shown_machines(session.settings, session.remark)
     paths = Paths(session.settings.home)
@@ -125,6 +125,7 @@ def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoRet
     session.remark(*read.damage)
     if read.runs:
         session.out.print(status_table(read.runs, session.out.width))
+    session.remark(*(ways_on(view) for view in read.runs if view.unreadable))
     session.out.print(f"machines that the providers show: {len(machines)}")
     for machine in machines:
         session.out.print(f"  {machine.id} of run {machine.run}, {machine.market}", soft_wrap=True, markup=False)

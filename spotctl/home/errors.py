@@ -18,6 +18,10 @@ class BadRequest(SpotctlError):
     """A command cannot be carried out as given."""
 
 
+class UnreadableJob(BadRequest):
+    """The log has a run whose job file is incomplete, or of another version."""
+
+
 class MissingSecret(SpotctlError):
     """A secret that a job names is not in the environment."""
 

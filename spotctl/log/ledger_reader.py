@@ -11,7 +11,7 @@ from bidbrain.billing import rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time
-from spotctl.home.errors import BadRequest
+from spotctl.home.errors import BadRequest, UnreadableJob
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
@@ -75,14 +75,17 @@ def present_of(state: RunState, settings: Settings, elsewhere: Collection[str] =
     if state.began is None or state.ended is not None:
         return state.at, False
     attended = state.run in elsewhere or is_running(Paths(settings.home).locks, state.began.job)
-    now = wall_us()
-    if state.is_replayed:
-        from spotctl.clouds.provider import now_of
-        from spotctl.clouds.wiring import provider_of
-        from spotctl.files.job.reader import restored
+    if not state.is_replayed:
+        return max(wall_us(), state.at), attended
+    from spotctl.clouds.provider import now_of
+    from spotctl.clouds.wiring import provider_of
+    from spotctl.files.job.reader import restored
 
-        now = now_of(provider_of(settings, restored(state.began.spec, settings.home)), state.at)
-    return max(now, state.at), attended
+    try:
+        provider = provider_of(settings, restored(state.began.spec, settings.home))
+    except UnreadableJob:
+        return state.at, attended
+    return max(now_of(provider, state.at), state.at), attended
 
 
 def events_of(settings: Settings, wanted: Callable[[RunBegan], bool], newest: int) -> list[tuple[LogRow, ...]]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
-from spotctl.files.job.reader import restored
-from spotctl.files.job.spec import JobSpec
+from pricing_data.known_clouds import is_cloud
+from spotctl.home.cloud import is_replayed
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.log import store
@@ -37,10 +36,17 @@ class LogRead:
     lost: tuple[RowsLost, ...] = ()
     headless: tuple[RunState, ...] = ()
 
-    def specs(self, home: Path) -> list[JobSpec]:
-        """The jobs of all runs on real clouds."""
-        specs = [restored(began.spec, home) for began in self.began]
-        return [spec for spec in specs if not spec.is_local]
+    @property
+    def clouds(self) -> dict[str, set[str]]:
+        """The real clouds of all runs, each with the regions that jobs named, also those of incomplete job files."""
+        named = dict[str, set[str]]()
+        for began in self.began:
+            resources = began.spec.get("resources")
+            regions = resources.get("regions") if isinstance(resources, dict) else None
+            for cloud in filter(is_cloud, began.provider.split("+")):
+                if not is_replayed(cloud):
+                    named.setdefault(cloud, set()).update(map(str, regions if isinstance(regions, list) else ()))
+        return named
 
 
 def read_log(settings: Settings) -> LogRead:

@@ -193,7 +193,7 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
         raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
     known = read_log(settings)
     used = clouds or [
-        *(cloud for spec in known.specs(settings.home) for cloud in spec.resources.clouds),
+        *known.clouds,
         *settings.tables,
         *(cloud for key in settings.keys if is_cloud(cloud := key.partition("_")[0])),
     ]
@@ -201,9 +201,8 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
         if cloud != LOCAL:
             # In all regions. If the cloud's settings name regions: in those, and in the regions that jobs named.
             own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
-            jobs = known.specs(settings.home) if own else []
-            named = dict.fromkeys(region for spec in jobs for region in spec.resources.regions)
-            yield cloud, cloud_provider(settings, (cloud,), (*own, *named)), cloud in used
+            named = sorted(known.clouds.get(cloud, ())) if own else ()
+            yield cloud, cloud_provider(settings, (cloud,), tuple(dict.fromkeys((*own, *named)))), cloud in used
         else:
             # The local market, if it was ever started. Nothing is rented here, so no prices are needed.
             from spotctl.clouds.local.provider import LocalProvider

@@ -22,7 +22,7 @@ from spotctl.files.job.sections import Given, Key, ListOf, MapOf, Reader, keys_o
 from spotctl.files.job.spec import ANY, OLD_NAMES, JobSpec, Range
 from spotctl.files.job.values import MLFLOW, RAY, Nodes, Objective, ProgramKind
 from spotctl.files.yaml_file import Problem, YamlFile, parse, read, refusal
-from spotctl.home.errors import BadRequest, OldName
+from spotctl.home.errors import BadRequest, OldName, UnreadableJob
 
 _FILE = "file://"
 _HAS_SCHEME = re.compile(r"\w+://")
@@ -65,13 +65,20 @@ def _field_text(value: object) -> object:
 
 
 def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:
-    """The job that `written` gave, also by an earlier version. The job's code may be gone: ending a run needs none."""
+    """The job that `written` gave, also by an earlier version. The job's code may be gone: ending a run needs none.
+
+    UnreadableJob: something is missing or not as it should be.
+    """
     checkpoint = content.get("checkpoint")
     if isinstance(checkpoint, Mapping):
         # A checkpoint that an earlier version has signed is read as any other.
         kept = {name: value for name, value in checkpoint.items() if name != "signed_with"}
         content = {**content, "checkpoint": kept}
-    return sections.build(JobSpec, _with_counts(_given(YamlFile(origin, dict(content), None))))
+    try:
+        return sections.build(JobSpec, _with_counts(_given(YamlFile(origin, dict(content), None))))
+    except (BadRequest, TypeError, ValueError, AttributeError, LookupError) as error:
+        why = str(error).removeprefix(f"{origin}:1: ")
+        raise UnreadableJob(f"job {content.get('name', '?')}: its job file in the log cannot be read: {why}") from error
 
 
 def written(spec: JobSpec) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import json
 
 from pricing_data.errors import PricingDataError
-from spotctl.home.errors import BadRequest
+from spotctl.home.errors import BadRequest, UnreadableJob
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
@@ -63,7 +63,16 @@ class RunViews:
 
         now, attended = present_of(state, self.settings, elsewhere)
         spent = spending(state, self._stored, now, attended=attended)
-        return run_view(state, now, attended=attended, money=Money(spent))
+        unreadable = ""
+        if state.ended is None:
+            from spotctl.files.job.reader import restored
+
+            assert state.began is not None
+            try:
+                restored(state.began.spec, self.settings.home)
+            except UnreadableJob as error:
+                unreadable = str(error)
+        return run_view(state, now, attended=attended, money=Money(spent), unreadable=unreadable)
 
     def of(self, state: RunState, *, attended: bool = True) -> RunView:
         """A run now; at its end, if it has ended. `attended`: a process renews its leases."""

@@ -133,6 +133,8 @@ class RunView:
     machines: tuple[HeldMachine, ...]
     kinds: tuple[tuple[Market, bool, str], ...]
     markets: tuple[MarketView, ...]
+    unreadable: str = ""
+    """Why the job of a run that goes on cannot be read from the log; empty if it can, or was not asked."""
 
     @property
     def reliable(self) -> int:
@@ -151,7 +153,13 @@ class RunView:
 
 
 def run_view(
-    state: RunState, now: int, *, attended: bool, money: Money | None = None, goal: int | None = None
+    state: RunState,
+    now: int,
+    *,
+    attended: bool,
+    money: Money | None = None,
+    goal: int | None = None,
+    unreadable: str = "",
 ) -> RunView:
     """The run as it is at `now`. `attended`: a process renews its leases."""
     began, ended = state.began, state.ended
@@ -197,6 +205,7 @@ def run_view(
         ),
         kinds=tuple(dict.fromkeys(map(_kind, state.allocations.values()))),
         markets=_markets(state),
+        unreadable=unreadable,
     )
 
 

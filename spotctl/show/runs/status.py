@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 def ways_on(view: RunView) -> str:
     """The commands that show, continue and end a run, with the machines of one without a runner."""
     job = view.job
+    if view.unreadable:
+        return f"{view.unreadable}; 'spotctl stop {job}' returns what the clouds show of run {view.run}"
     if view.attended:
         return f"'spotctl resume {job}' shows run {view.run}, 'spotctl stop {job}' ends it"
     # A run that was asked to stop only returns its machines when it is resumed.
@@ -197,6 +199,12 @@ RUN: tuple[Column[RunView], ...] = (
         lambda view: None if view.command is None or view.command.checkpoint is None else view.command,
         of=CHECKPOINT,
         only=_is_command,
+    ),
+    Column(
+        "unreadable",
+        "why its job cannot be read from the log; absent if it can, or after the end",
+        lambda view: view.unreadable or None,
+        optional=True,
     ),
 )
 WAITING: tuple[Column[Mapping[str, Any]], ...] = (
