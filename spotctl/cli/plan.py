@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spotctl.cli.session import JsonOption, Session
+
+if TYPE_CHECKING:
+    from spotctl.clouds.doctor import Finding
+    from spotctl.run.start.launch_plans import JobPlans
 
 
 def plan(
@@ -30,14 +36,24 @@ def plan(
     plot: Annotated[
         Path | None, typer.Option(help="Also plot cost and time against on demand, as .png or .svg.")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Also ask the clouds, without changing anything, whether the first orders would succeed."
+        ),
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Show which machines would be rented and why. Rents nothing, and works offline from stored prices.
 
+    With --check, images, subnets, the way in for ssh, identities, quotas and the like are looked up, as before a
+    launch, and EC2 checks the orders in dry runs.
+
     A Gavel policy picks the machine types that suit the job's objective, deadline and budget; the job's strategy picks
     markets, bids and machine counts. Plans use the newest stored prices.
 
-    Exit codes: 3 if the job cannot finish in time, 4 if it exceeds its budget.
+    Exit codes: 3 if the job cannot finish in time, 4 if it exceeds its budget; with --check, 5 if credentials or
+    permissions are missing, 1 if another check fails.
 
     Example: spotctl plan job.yaml --explain
     """
@@ -46,9 +62,12 @@ def plan(
     session: Session = context.obj
     specs = [load(file) for file in files]
     # Imported here, so that a refused file costs none of it.
+    from spotctl.cli.doctor_checks import FINDINGS, report
     from spotctl.cli.progress import planning
+    from spotctl.clouds.doctor import exit_code
     from spotctl.run.start.launch_plans import explained, stored_plans
     from spotctl.run.start.local_market import on_one_market
+    from spotctl.show.columns import as_json
     from spotctl.show.freshness import freshness_remarks
     from spotctl.show.plans import plan_answers, plan_tables
 
@@ -69,10 +88,14 @@ def plan(
     if plot is not None:
         plan_plots.draw(planned.plans, plot)
         session.remark(f"drew {plot}")
+    checks = _checks(session, planned) if check else [()] * len(planned.plans)
     if json_:
         answers = plan_answers.answers(planned)
+        if check:
+            shown = [as_json(FINDINGS, findings)["findings"] for findings in checks]
+            answers = [{**answer, "checks": findings} for answer, findings in zip(answers, shown, strict=True)]
         session.answer_json(answers[0] if len(answers) == 1 else answers)
-        return
+        raise typer.Exit(exit_code(chain.from_iterable(checks)))
     for plan in planned.plans:
         session.out.print(
             plan_tables.plan_view(plan, session.out.width, explain=explain, pace=planned.pace, ways=planned.modes)
@@ -84,3 +107,15 @@ def plan(
         prices for prices, state in zip(planned.clouds, states, strict=True) if state == "missing" or "fresh" in states
     ]
     session.remark(*shared, *planned.remarks, *freshness_remarks(named, planned.at))
+    for findings in checks if check else ():
+        session.out.print("", report(findings))
+    raise typer.Exit(exit_code(chain.from_iterable(checks)))
+
+
+def _checks(session: Session, planned: JobPlans) -> list[Sequence[Finding]]:
+    """The findings of the clouds about the first orders of each plan."""
+    from spotctl.cli.progress import waiting
+    from spotctl.run.start.order_checks import checked
+
+    with waiting(session, "asking the clouds"):
+        return [checked(plan, session.settings).findings for plan in planned.plans]

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
-from spotctl.clouds.errors import NotPermitted, NotYet, Throttled, Unanswered
+from spotctl.clouds.errors import AT_A_TIME, NotPermitted, NotYet, Scope, Throttled, Unanswered
 from spotctl.home.errors import SpotctlError
 
 ALL_GOOD, SOMETHING_FAILS, ACCESS_FAILS = 0, 1, 5
@@ -40,7 +40,15 @@ class Finding:
     cure: str = ""
 
     def __post_init__(self) -> None:
-        assert self.cure or self.level in (Level.GOOD, Level.NOTE), f"{self.what} fails without a cure"
+        assert self.cure or not self.is_bad, f"{self.what} fails without a cure"
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether something fails because of it."""
+        return self.level in (Level.FAILS, Level.NO_ACCESS)
+
+    def __str__(self) -> str:
+        return f"{self.about}: {self.what}: {self.detail}{f'; {self.cure}' if self.cure else ''}"
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
@@ -53,20 +61,23 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 class Check(NamedTuple):
     """A condition for renting machines: `call` says what was found, or raises the error of an order, whose
-    message ends with the cure. Without the permission, an `optional` check is left out."""
+    message ends with the cure. Without the permission, an `optional` check is left out; one of a `note` says what
+    cannot be checked."""
 
     what: str
     call: Callable[[], str]
     optional: bool = False
+    note: bool = False
 
 
 def finding_of(cloud: str, check: Check) -> Finding:
     """The finding of a check. What a cloud does not know yet, and what it did not answer, are notes."""
     try:
-        return Finding(cloud, check.what, Level.GOOD, check.call())
+        return Finding(cloud, check.what, Level.NOTE if check.note else Level.GOOD, check.call())
     except (SpotctlError, CloudError) as error:
         problem, _, cure = str(error).rpartition("; ")
-        level = Level.NO_ACCESS if isinstance(error, NotPermitted | AccessDenied) else Level.FAILS
+        denied = getattr(error, "scope", None) is Scope.ORGANISATION or isinstance(error, NotPermitted | AccessDenied)
+        level = Level.NO_ACCESS if denied else Level.FAILS
         unknown = (NotYet, Throttled, Unanswered, *((NotPermitted, AccessDenied) if check.optional else ()))
         if isinstance(error, unknown):
             level = Level.NOTE
@@ -75,7 +86,7 @@ def finding_of(cloud: str, check: Check) -> Finding:
 
 def all_found(cloud: str, checks: Sequence[Check]) -> list[Finding]:
     """The findings of checks, which are made at the same time."""
-    with ThreadPoolExecutor(max(len(checks), 1), f"{cloud}-check") as pool:
+    with ThreadPoolExecutor(AT_A_TIME, f"{cloud}-check") as pool:
         return list(pool.map(lambda check: finding_of(cloud, check), checks))
 
 

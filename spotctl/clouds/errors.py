@@ -60,6 +60,9 @@ class NotYet(BadRequest):
     `MADE_WITHIN`. After that it never does."""
 
 
+AT_A_TIME: Final = 24
+"""Checks of a cloud that are made at the same time, each with a connection of its own."""
+
 MADE_WITHIN: Final = 2 * MINUTE
 """How long clouds take to know everywhere what was made (https://github.com/hashicorp/terraform/issues/15341)."""
 

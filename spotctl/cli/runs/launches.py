@@ -20,6 +20,7 @@ from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
 from spotctl.run.start.local_market import on_one_market
 from spotctl.run.start.machine_packages import check_machine_packages
+from spotctl.run.start.order_checks import checked
 from spotctl.run.turn.live_strategy import expectation
 from spotctl.show.metrics import publishing
 from spotctl.show.runs.reading import RunViews
@@ -86,6 +87,11 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
     moves = not attached and remote_runner.moves(specs, session)
     with planning(session, len(specs)):
         planned = plans_to_launch(specs, session.settings, limit)
+    with waiting(session, "asking the clouds about the orders"):
+        orders = [checked(plan, session.settings) for plan in planned.plans]
+    for checked_orders in orders:
+        checked_orders.refuse()
+        session.remark(*(str(finding) for finding in checked_orders.findings if finding.is_bad))
     say_which_data_is_far(session, planned.plans)
     with waiting(session, "choosing the machines' packages"):
         for spec in specs:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ from spotctl.clouds.aws.permissions import (
 )
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
 from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
+from spotctl.clouds.errors import AT_A_TIME
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.installation import INSTALLATION_TAG
@@ -164,12 +166,14 @@ _SERVICES: Mapping[str, Service] = {"pricing": "pricing", "servicequotas": "serv
 def tried_permissions(client: Callable[[Service], AwsClient], settings: AwsMachineSettings) -> Tried:
     """Tries the permissions of `policy` in one region; `client` gives the client of a service there."""
     tried = Tried(client)
+    trials: list[Callable[[], object]] = [partial(tried.order, settings), *(partial(tried.own, kind) for kind in KINDS)]
     for action in sorted((LOOK | PRICES) - _LISTED):
         dry_run = {"DryRun": True} if action.startswith("ec2:") else {}
-        tried.attempt(action, **_ARGUMENTS.get(action, {}), **dry_run)
-    for kind in KINDS:
-        tried.own(kind)
-    tried.order(settings)
+        trials.append(partial(tried.attempt, action, **_ARGUMENTS.get(action, {}), **dry_run))
+    with ThreadPoolExecutor(AT_A_TIME, "aws-permission") as pool:
+        for trial in [pool.submit(trial) for trial in trials]:
+            trial.result()
+    tried.missing.sort()
     for statement in policy(settings.kms_key, settings.roles)["Statement"]:
         for action in statement["Action"]:
             tried.leave(action, NEVER_TRIED.get(action, _NO_SUCH_RESOURCE))

@@ -28,7 +28,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.aws.cloud import AwsSettings
-from spotctl.clouds.errors import on_one_line
+from spotctl.clouds.errors import AT_A_TIME, on_one_line
 
 if TYPE_CHECKING:
     from stamina import RetryingCaller
@@ -185,6 +185,7 @@ class AwsSession:
         config = Config(
             connect_timeout=timeout,
             read_timeout=timeout,
+            max_pool_connections=AT_A_TIME,
             retries={"total_max_attempts": self.settings.max_attempts, "mode": "standard"},
         )
         try:

@@ -1,0 +1,70 @@
+"""The orders that plans begin with, checked by their clouds before anything is rented."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from spotctl.clouds.doctor import Finding, Level, all_found
+from spotctl.clouds.errors import NotPermitted, ProviderError
+from spotctl.clouds.provider import MachineRequest
+from spotctl.clouds.wiring import cloud_provider
+from spotctl.home.config import Settings
+from spotctl.home.installation import INSTALLATION_TAG, installation_id
+from spotctl.planning.values import JobPlan
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOrders:
+    """The findings about the orders of a plan, each once, and those because of which each of its orders would fail."""
+
+    findings: tuple[Finding, ...]
+    obstacles: tuple[Finding, ...]
+
+    def refuse(self) -> None:
+        """Raises the first reason why no order of the plan can succeed. NotPermitted: permissions are missing."""
+        if self.obstacles:
+            kind = (
+                NotPermitted if any(finding.level is Level.NO_ACCESS for finding in self.obstacles) else ProviderError
+            )
+            raise kind(str(self.obstacles[0]))
+
+
+def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
+    """Asks the clouds of a plan about the orders that it begins with, all at the same time."""
+    findings, failing = dict[tuple[str, str, str], Finding](), list[list[Finding]]()
+    requests = _requests(plan, installation_id(settings.home))
+    for cloud in dict.fromkeys(request.market.cloud for request in requests):
+        with closing(cloud_provider(settings, (cloud,))) as provider:
+            each = [provider.checks(request) for request in requests if request.market.cloud == cloud]
+            answers = iter(all_found(cloud, [check for checks in each for check in checks]))
+            for checks in each:
+                own = [next(answers) for _ in checks]
+                failing.append([finding for finding in own if finding.is_bad])
+                findings |= {(finding.about, finding.what, finding.detail): finding for finding in own}
+    return CheckedOrders(tuple(findings.values()), tuple(failing[0]) if failing and all(failing) else ())
+
+
+def _requests(plan: JobPlan, installation: str) -> Sequence[MachineRequest]:
+    """The orders of a plan's first machines, and of those on demand in their place."""
+    spec = plan.job.spec
+    if spec.is_local or spec.on_ray:
+        return ()
+    rents = [*(choice.rent for choice in plan.cost.choice), plan.decider.reliable, plan.decider.baseline]
+    orders = {(rent.offer.market, rent.spot): rent for rent in rents if rent is not None}
+    return [
+        MachineRequest(
+            "check",
+            market,
+            rent.machines,
+            rent.bid,
+            0,
+            {**spec.tags, INSTALLATION_TAG: installation},
+            image=spec.image.of(market.cloud),
+            identity=spec.identity.get(market.cloud),
+            disk_gib=spec.image.disk_gib,
+            reservation=market.reservation,
+        )
+        for (market, _), rent in orders.items()
+    ]

@@ -1,0 +1,81 @@
+"""`plan --check` and launches ask a simulated cloud whether the first orders would succeed, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spotctl.cli.boundary import CREDENTIALS, FAILED
+from tests.cloud.aws import AwsServer
+from tests.cloud.clouds import SimulatedCloud, recorded, sampled
+from tests.cloud.test_bad_input import JOB
+from tests.spotctl.command_line import spotctl
+
+
+@pytest.fixture(params=sampled("aws"))
+def cloud(request: pytest.FixtureRequest) -> Iterator[SimulatedCloud]:
+    with recorded(request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def job(cloud: SimulatedCloud, tmp_path: Path) -> Path:
+    market = ("--cloud", cloud.name, "--region", cloud.region, "--type", cloud.type)
+    assert spotctl("prices", "fetch", *market, **cloud.environment).code == 0
+    path = tmp_path / "job.yaml"
+    text = JOB.format(cloud=cloud.name, identity=cloud.identity, image="", region=cloud.region, type=cloud.type)
+    path.write_text(f"{text}hours: 1h\n")
+    return path
+
+
+def asked(cloud: SimulatedCloud) -> int:
+    server = cloud.server.server if isinstance(cloud.server, AwsServer) else cloud.server.http  # type: ignore[attr-defined]
+    return len(server.requests)
+
+
+def test_a_plan_asks_a_cloud_only_with_check(cloud: SimulatedCloud, job: Path) -> None:
+    before = asked(cloud)
+    plain = spotctl("plan", job, "--json", **cloud.environment)
+    assert asked(cloud) == before
+    checked = spotctl("plan", job, "--check", "--json", **cloud.environment)
+    assert asked(cloud) > before
+    assert (plain.code, checked.code) == (0, 0), checked
+    checks = checked.json["checks"]
+    assert {one["level"] for one in checks} <= {"good", "note"}
+    assert checked.json.keys() - plain.json.keys() == {"checks"}
+    assert cloud.server.machines() == ()
+    assert cloud.server.resources() == ()
+
+
+def _without_way_in(_: SimulatedCloud) -> dict[str, str]:
+    return {"SPOTCTL_AWS": "regions = []"}
+
+
+def _without_order(cloud: SimulatedCloud) -> dict[str, str]:
+    assert isinstance(cloud.server, AwsServer)
+    cloud.server.denied.add("RunInstances")
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "cure"),
+    [
+        (_without_way_in, FAILED, "set ssh_from in [aws] of config.toml"),
+        (_without_order, CREDENTIALS, "spotctl doctor --policy aws prints what is needed"),
+    ],
+)
+def test_a_launch_is_refused_before_anything_is_sent(
+    cloud: SimulatedCloud, job: Path, change: Callable[[SimulatedCloud], dict[str, str]], code: int, cure: str
+) -> None:
+    if not isinstance(cloud.server, AwsServer):
+        pytest.skip("the changes are those of AWS")
+    environment = {**cloud.environment, **change(cloud)}
+    planned = spotctl("plan", job, "--check", **environment)
+    launched = spotctl("launch", job, "--attached", "--yes", **environment)
+    assert (planned.code, launched.code) == (CREDENTIALS if code == CREDENTIALS else 1, code)
+    assert cure in " ".join(planned.out.split())
+    assert cure in launched.error
+    assert b"Action=CreateSecurityGroup" not in b"".join(one.body for one in cloud.server.server.requests)
+    assert cloud.server.resources() == ()
