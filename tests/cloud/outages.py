@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import time
@@ -120,6 +121,9 @@ def outlived(name: str, kind: str, skip: int = 0, runner: str = LAUNCHER, job: s
         else:
             assert (code, json.loads(out)["outcome"]) == (DONE, "done"), out + err
             assert any(key.startswith(RESULTS[job]) for key in stored(cloud))
+            if kind == "TerminateInstances":
+                # The machines are returned only once the cloud answers again.
+                assert re.search("waiting for 1 machine to be gone, until .*; they cost at most .* an hour", err), err
         return Counter(
             kind_of(one) for begin, door in zip(before, doors(cloud), strict=True) for one in door.requests[begin:]
         )
