@@ -7,7 +7,6 @@ the on-demand cost of the same work to the amount paid.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import sub
 from typing import Any, NamedTuple
 
 import msgspec
@@ -211,8 +210,9 @@ class RowsInTurn(Sequence[LedgerRow]):
         return tuple(self)[index]
 
 
-RoundedRow = tuple[LedgerRow, int]
-"""A row whose amounts are whole nano-dollars, and the part of its amount that was paid for waiting while at work."""
+RoundedRow = tuple[LedgerRow, int, int, int, int]
+"""A row, and in whole nano-dollars its amount, its on-demand cost, the doubtful part of its amount, and the part of it
+that was paid for waiting while at work."""
 
 
 def rounded(run: RunTimeline, rows: Iterable[LedgerRow]) -> Iterator[RoundedRow]:
@@ -222,31 +222,35 @@ def rounded(run: RunTimeline, rows: Iterable[LedgerRow]) -> Iterator[RoundedRow]
     Each row has what it adds to the rounded sum of the rows up to it. So the total of a run is its exact cost, rounded
     once, and no run changes the digits of another. The parts of a row have together what the row has.
     """
-    useful, before = run.same_work.useful, tuple[int, ...]((0, 0, 0, 0))
-    paid = on_demand = doubtful = waited = 0
+    worked, useful = run.same_work.useful.denominator, run.same_work.useful.numerator
+    paid = on_demand = doubtful = waited = paid_before = listed_before = doubtful_before = waited_before = 0
     for row in rows:
         paid += row.amount
         on_demand += row.on_demand
         doubtful += row.doubtful
-        if row.use is Use.WORKING and not row.reliable:
-            waited += row.amount * (useful.denominator - useful.numerator)
-        exact = paid, on_demand, doubtful, waited // useful.denominator
-        now = tuple(3600 * nano_dollars(amount) for amount in exact)
-        amounts = dict(zip(("amount", "on_demand", "doubtful"), map(sub, now, before), strict=False))
-        yield row._replace(**amounts), now[3] - before[3]
-        before = now
+        if row.use is Use.WORKING and row.kind is ChargeKind.COMPUTE and not row.reliable:
+            waited += row.amount * (worked - useful)
+        now = nano_dollars(paid), nano_dollars(on_demand), nano_dollars(doubtful), nano_dollars(waited // worked)
+        yield (
+            row,
+            3600 * (now[0] - paid_before),
+            3600 * (now[1] - listed_before),
+            3600 * (now[2] - doubtful_before),
+            3600 * (now[3] - waited_before),
+        )
+        paid_before, listed_before, doubtful_before, waited_before = now
 
 
 def sums_of(run: RunTimeline, rows: Iterable[RoundedRow]) -> Sums:
     """The sums over rows of one run."""
     uses, steps = dict.fromkeys(Use, 0), dict.fromkeys(STEPS, 0)
     on_demand = other_charges = unsettled = doubtful = free = machine_micros = 0
-    for row, waited in rows:
-        amount, kind = row.amount, row.kind
-        on_demand += row.on_demand
+    for row, amount, of_row, in_doubt, waited in rows:
+        kind = row.kind
+        on_demand += of_row
         unsettled += 0 if row.settled else amount
-        doubtful += row.doubtful
-        _take_step(steps, run, row, waited)
+        doubtful += in_doubt
+        _take_step(steps, run, row, amount, waited)
         if kind in NOT_MACHINE_TIME:
             other_charges += amount
             continue
@@ -263,21 +267,21 @@ def sums_of(run: RunTimeline, rows: Iterable[RoundedRow]) -> Sums:
     return Sums(on_demand, low, high, free, other_charges, unsettled, doubtful, machine_micros, by_use, by_step)
 
 
-def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow, waited: int) -> None:
+def _take_step(steps: dict[str, int], run: RunTimeline, row: LedgerRow, amount: int, waited: int) -> None:
     """Subtracts the amount of a row from the step that it belongs to."""
     if run.failed:
-        steps["failed runs"] -= row.amount
+        steps["failed runs"] -= amount
     elif row.kind in NOT_MACHINE_TIME or row.kind is ChargeKind.CORRECTION:
-        steps["disks, addresses, traffic and corrections"] -= row.amount
+        steps["disks, addresses, traffic and corrections"] -= amount
     elif row.kind is ChargeKind.REFUND:
-        steps["refunds"] -= row.amount
+        steps["refunds"] -= amount
     elif row.reliable:
-        steps["reliable machines"] -= row.amount
+        steps["reliable machines"] -= amount
     elif row.use is Use.WORKING:
         steps["waiting"] -= waited
-        steps["spot discount"] -= row.amount - waited
+        steps["spot discount"] -= amount - waited
     else:
-        steps[_STEP_OF_USE[row.use]] -= row.amount
+        steps[_STEP_OF_USE[row.use]] -= amount
 
 
 def shared(run: RunTimeline, rows: Sequence[LedgerRow]) -> list[LedgerRow]:

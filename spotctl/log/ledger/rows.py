@@ -112,7 +112,8 @@ def usd(amount: int) -> float:
 
 def nano_dollars(amount: int) -> int:
     """Whole nano-dollars of nano-dollar-seconds, half to even."""
-    return _rounded(amount, 3600)
+    whole, rest = divmod(amount, 3600)
+    return whole + (rest > 1800 or (rest == 1800 and whole % 2 == 1))
 
 
 def micro_dollars(amount: int) -> int:
@@ -121,9 +122,6 @@ def micro_dollars(amount: int) -> int:
     >>> micro_dollars(3600 * 1_500), micro_dollars(3600 * 2_500), micro_dollars(-3600 * 1_501)
     (2, 2, -2)
     """
-    return _rounded(amount, _PER_MICRO_DOLLAR)
-
-
-def _rounded(amount: int, unit: int) -> int:
-    whole, rest = divmod(amount, unit)
-    return whole + (2 * rest > unit or (2 * rest == unit and whole % 2 == 1))
+    whole, rest = divmod(amount, _PER_MICRO_DOLLAR)
+    twice = 2 * rest
+    return whole + (twice > _PER_MICRO_DOLLAR or (twice == _PER_MICRO_DOLLAR and whole % 2 == 1))

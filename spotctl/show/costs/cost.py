@@ -260,7 +260,8 @@ class Report:
         """The rows in whole nano-dollars, so that what is made of them adds up to the total."""
         runs = {run.run: run for run in self.runs}
         for name, rows in groupby(self.rows, attrgetter("run")):
-            yield from (row for row, _ in rounded(runs[name], rows))
+            for row, amount, on_demand, doubtful, _ in rounded(runs[name], rows):
+                yield row._replace(amount=amount, on_demand=on_demand, doubtful=doubtful)
 
     @property
     def is_replayed(self) -> bool:
@@ -368,7 +369,7 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> 
     for key, rows_of in sorted(members.items()):
         sums = total_of(sums_of(run_of[name], rows) for name, rows in rows_of.items())
         runs = [run_of[name] for name in rows_of]
-        every = [row for rows in rows_of.values() for row, _ in rows]
+        every = [row for rows in rows_of.values() for row, *_ in rows]
         works = any(row.spot or (row.reliable and row.on_demand) for row in every)
         only_keeps_state = any(row.reliable for row in every) and not works
         of_group = figures_of(sums, runs, evictions[key], whole=False)
