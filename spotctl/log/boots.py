@@ -109,6 +109,12 @@ def never_answered(state: RunState, reason: str) -> str:
     return f"ended before their agents answered{details and f': {details}'}"
 
 
+def clouds_that_answer(state: RunState) -> frozenset[str]:
+    """The clouds with a stated time in which a machine of the run has booted."""
+    markets = {state.allocations[held.allocation].market for held in state.machines.values() if held.ran is not None}
+    return frozenset(market.cloud for market in markets if stated_time(market) is not None)
+
+
 def zones_without_answer(state: RunState) -> frozenset[tuple[str, str, str]]:
     """Where machines were silent and none has answered: clouds, regions and zones."""
     zones: dict[bool, set[tuple[str, str, str]]] = {True: set(), False: set()}

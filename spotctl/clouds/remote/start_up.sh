@@ -45,8 +45,11 @@ end() {
     sleep 30
   done
 }
-epoch=0 uptime=0
+epoch=0 uptime=0 turns=0
 while :; do
+  # The launcher takes each line for a sign of life: what is installed here may be quiet for minutes.
+  turns=$((turns + 1))
+  [ -e $root/ready ] || [ $((turns % 60)) -ne 0 ] || say "still preparing after $turns s"
   if read -r a b <$root/agent/lease; then
     case "$a$b" in '' | *[!0-9]*) ;; *) epoch=$a uptime=$b ;; esac
   fi 2>/dev/null

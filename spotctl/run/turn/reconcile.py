@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.clouds.link import LeaseTimes
+from spotctl.log.boots import clouds_that_answer, stated_time
 from spotctl.log.events import RenewIntended, ReturnIntended
 from spotctl.log.state import EVICTED, Allocation, Held, RunState, covers
 
@@ -213,6 +214,26 @@ def missing_reliable(state: RunState, terms: StrategyTerms, now: int) -> list[In
     if missing <= 0:
         return []
     return [Buy(Rent(terms.reliable.offer, missing, terms.reliable.bid), reliable=True)]
+
+
+def one_at_first(state: RunState, wanted: list[Instruction]) -> list[Instruction]:
+    """The instructions, of whose purchases in a cloud one machine is ordered until one of the run has answered there.
+
+    If none boots, boots of one machine are lost instead of all. Reserved machines are ordered together.
+    """
+    answered, kept = clouds_that_answer(state), list[Instruction]()
+    tried = {state.allocations[held.allocation].market.cloud for held in state.alive}
+    for instruction in wanted:
+        if isinstance(instruction, Buy):
+            market = instruction.rent.offer.market
+            if market.cloud not in answered and not market.reservation and stated_time(market) is not None:
+                if market.cloud in tried:
+                    continue
+                tried.add(market.cloud)
+                kept.append(replace(instruction, rent=replace(instruction.rent, machines=1)))
+                continue
+        kept.append(instruction)
+    return kept
 
 
 def repeated_returns(state: RunState, running: Collection[str], now: int, times: LeaseTimes) -> list[Instruction]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ class Runner:
         self._journal = journal
         self._provider = environment.provider
         self._times = environment.lease_times
-        self._workload = workload
+        self._workload, self._close = workload, environment.close
         self._rules = rules
         self._executor = Executor(journal, environment, workload, retries)
         self._budget = BudgetCheck(
@@ -313,7 +314,9 @@ class Runner:
 
     def _decide(self, reach: Reach, now: int) -> list[Instruction]:
         _, terms = self._strategy
-        reliable = reconcile.missing_reliable(self.state, terms, now)
+        # Nodes that must be close together may not be had one after the other.
+        one_at_first = list if self._close else partial(reconcile.one_at_first, self.state)
+        reliable = one_at_first(reconcile.missing_reliable(self.state, terms, now))
         held = sum(self.state.allocations[machine.allocation].reliable for machine in self.state.alive)
         why = f"reliable machines keep the state of the training, and {held} are held"
         if reliable and self.state.reason != why:
@@ -325,6 +328,7 @@ class Runner:
             [held.id for held in self.state.alive if held.warned_until is not None],
             [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
             self._executor.unlisted,
+            boots.clouds_that_answer(self.state),
         )
         if facts == self._decided_on and now < self._decide_at:
             return reliable
@@ -362,6 +366,7 @@ class Runner:
         self._waits = not decision.actions and not decision.unaffordable
         self._short_of_money = decision.unaffordable
         actions = reconcile.actions_of(self.state, decision, now, self._times)
+        actions = one_at_first([*reliable, *actions])[len(reliable) :]
         if actions:
             bought = (action.rent for action in actions if isinstance(action, Buy))
             departures = tuple(text for rent in bought if (text := terms.departure(rent, now)))

@@ -12,7 +12,7 @@ from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from spotctl.clouds.errors import NotFound
-from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
+from spotctl.clouds.link import Invocation, MachineLink, MachineStatus, MachineSupplies
 from spotctl.clouds.provider import BootSign, MachineRequest
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import PriceBook
@@ -70,3 +70,13 @@ class Unreached:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+class Answering:
+    """The link to an agent without work."""
+
+    def status(self) -> MachineStatus:
+        return MachineStatus("", None, 0, 0)
+
+    def renew(self, until: int) -> None:
+        """Nothing ends this agent."""

@@ -35,7 +35,6 @@ from bidbrain.strategies.standard import Standard
 from pricing_data.market import Market
 from pricing_data.units import DAY, MINUTE, NANOS_PER_DOLLAR
 from spotctl.agent.container.payload import Payload
-from spotctl.clouds.errors import Unanswered
 from spotctl.clouds.link import MachineLink
 from spotctl.clouds.provider import CloudProvider, Machine
 from spotctl.clouds.remote.agents import RemoteAgents
@@ -52,7 +51,7 @@ from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
 from spotctl.run.work.workload import Workload, WorkReport
 from tests.cloud.api import ApiServer
-from tests.spotctl.clouds.unreached import SteadyPrices, Unreached
+from tests.spotctl.clouds.unreached import Answering, SteadyPrices, Unreached
 from tests.spotctl.run.worlds import LEASE_TIMES, RUN, environment
 
 SPOT, RELIABLE = 2, 1
@@ -61,11 +60,11 @@ FATES = ("killed before", "killed after", "answer lost")
 ENOUGH_SECONDS = 600
 
 
-class Silent(Unreached):
-    """Agents that never answer."""
+class Reached(Unreached):
+    """Agents that answer and do nothing."""
 
-    def link(self, machine: RemoteMachine) -> MachineLink:
-        raise Unanswered(f"{machine.id}: no agent answers")
+    def link(self, machine: RemoteMachine) -> MachineLink:  # noqa: ARG002
+        return cast("MachineLink", Answering())
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Cloud:
     server: ApiServer
     market: Market
     provider: Callable[..., CloudProvider]
-    """With other agents than `Silent`, if any are given."""
+    """With other agents than `Reached`, if any are given."""
 
 
 @contextmanager
@@ -86,7 +85,7 @@ def on_aws(_: Path) -> Iterator[Cloud]:
 
     settings = replace(aws.SETTINGS, regions=("us-east-1",))
     with pytest.MonkeyPatch.context() as environ, running_ec2(environ, Ec2) as ec2:
-        yield Cloud(ec2, aws.MARKET, lambda agents=None: aws.provider(settings, agents or Silent()))
+        yield Cloud(ec2, aws.MARKET, lambda agents=None: aws.provider(settings, agents or Reached()))
 
 
 @contextmanager
@@ -94,7 +93,7 @@ def on_gcp(folder: Path) -> Iterator[Cloud]:
     from tests.spotctl.clouds.gcp import world as gcp
 
     with gcp.world(folder) as made:
-        yield Cloud(made.server, gcp.N2, lambda agents=None: made.provider(cast("RemoteAgents", agents or Silent())))
+        yield Cloud(made.server, gcp.N2, lambda agents=None: made.provider(cast("RemoteAgents", agents or Reached())))
 
 
 @contextmanager
@@ -102,7 +101,7 @@ def on_azure(_: Path) -> Iterator[Cloud]:
     from tests.spotctl.clouds.azure import world as azure
 
     with azure.running_world() as made:
-        yield Cloud(made.server, azure.MARKET, lambda agents=None: azure.provider_of(made.server, agents or Silent()))
+        yield Cloud(made.server, azure.MARKET, lambda agents=None: azure.provider_of(made.server, agents or Reached()))
 
 
 CLOUDS: Mapping[str, Callable[[Path], Any]] = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure}

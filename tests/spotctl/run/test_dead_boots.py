@@ -8,14 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bidbrain.billing import rule_of_cloud
+from bidbrain.decision.decider import Decider
+from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import DAY, MINUTE
+from spotctl.clouds.link import MachineLink
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.remote import connections
 from spotctl.clouds.remote.agents import RemoteAgents
@@ -25,15 +28,16 @@ from spotctl.log.boots import stated_time
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import RunState
+from spotctl.planning.facts import OVERHEADS
 from spotctl.run.turn.execute import Journal, RetryPolicy
 from spotctl.run.turn.reconcile import StrategyTerms
 from spotctl.run.turn.service import Runner, RunRules
 from spotctl.run.work.workload import Workload
 from tests.cloud.api import Rented
 from tests.cloud.host import Records
-from tests.spotctl.clouds.unreached import SteadyPrices
+from tests.spotctl.clouds.unreached import Answering, SteadyPrices
 from tests.spotctl.run.cloud_kills import CLOUDS, ON_DEMAND, PRICE, Cloud
-from tests.spotctl.run.worlds import RUN, MemoryLog, environment
+from tests.spotctl.run.worlds import LEASE_TIMES, RUN, MemoryLog, environment
 from tests.waiting import eventually
 
 ZONES = {"aws": ("us-east-1a", "us-east-1b"), "gcp": ("us-central1-b", "us-central1-a"), "azure": ("-",)}
@@ -59,12 +63,13 @@ class Clock:
 
 @dataclass
 class Launch:
-    """A run of one machine on a cloud, reached by the agents of a home."""
+    """A run of some machines on a cloud, reached by the agents of a home."""
 
     cloud: Cloud
     clock: Clock
     provider: CloudProvider
     agents: RemoteAgents
+    machines: int = 1
     log: MemoryLog = field(default_factory=MemoryLog)
     turns: int = 0
 
@@ -75,12 +80,17 @@ class Launch:
         tariff = Tariff(
             lambda market: rule_of_cloud(market.cloud), lambda market, now: prices.prices(market, now - DAY, now)
         )
-        terms = StrategyTerms(offers, Rent(offers[0], 1, None), 4.0, 100.0)
+        baseline, most_nu, most = Rent(offers[0], self.machines, None), 4.0 * self.machines, self.machines
+        terms = StrategyTerms(offers, baseline, most_nu, 100.0)
+        limits, rule = MachineLimits(most, most, {}, together=most > 1), rule_of_cloud(self.provider.name)
+        decider = Decider(
+            offers, baseline, None, most_nu, limits, OVERHEADS, None, Standard(), rule, LEASE_TIMES.committed
+        )
         journal = self.journal
         if journal.state.began is None:
             journal.write(ev.RunBegan("job", self.provider.name, {}, "", 0))
         here = replace(environment(self.provider), rented=True)
-        rules = RunRules(lambda: (Standard(), terms), tariff)
+        rules = RunRules(lambda: (decider, terms), tariff)
         runner = Runner(journal, here, Workload(), rules, RetryPolicy(first_pause=0.01, longest_pause=0.05))
 
         def pause() -> None:
@@ -210,3 +220,29 @@ def test_without_permission_to_see_the_console_the_stated_time_counts(launch: La
     ended = launch.run()
     assert (ended.outcome, len(launch.bought)) == (FAILED, 3)
     assert "onsole" in ended.message, "what is not permitted"
+
+
+def test_of_several_nodes_that_never_boot_one_is_lost_at_a_time(launch: Launch) -> None:
+    launch.machines = 4
+    ended = launch.run()
+    assert ended.outcome == FAILED
+    assert [order.machines for order in launch.state.orders.values()] == [1, 1, 1]
+    assert len(launch.bought) == 3
+
+
+def test_the_other_nodes_are_ordered_once_one_has_answered(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch.machines = 4
+    answers, ask = set[str](), launch.provider.link
+
+    def link(machine: str) -> MachineLink:
+        return cast("MachineLink", Answering()) if machine in answers else ask(machine)
+
+    def boots() -> None:
+        answers.update(held.id for held in launch.state.alive if launch.turns >= 3)
+        if len(launch.bought) == launch.machines and launch.turns >= 6:
+            launch.journal.write(ev.StopRequested("stopped", "seen enough"))
+
+    monkeypatch.setattr(launch.provider, "link", link)
+    assert launch.run(boots).outcome == "stopped"
+    assert [order.machines for order in launch.state.orders.values()] == [1, 3]
+    assert len(launch.bought) == launch.machines
