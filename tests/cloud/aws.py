@@ -92,7 +92,7 @@ class AwsServer:
     The `policy` is the one that we print; `refused` is what it did not allow. `denied` are actions that the credentials
     do not allow either; if they have `expired`, they allow nothing. `breaks`
     schedules faults (`tests.servers.aws.AwsFault`). The image of machines has further `variables`, and their roles have
-    `keys`.
+    `keys`. `checks` are the results of EC2's status checks of instances, which otherwise remain `initializing`.
     """
 
     host: MachineHost
@@ -108,6 +108,7 @@ class AwsServer:
     prices: AwsCloud = field(default_factory=AwsCloud)
     variables: dict[str, str] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=LOOPBACK_KEYS.copy)
+    checks: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         install_hooks()
@@ -396,6 +397,16 @@ class AwsServer:
         listed: Any = result.result
         listed["Reservations"] = [seen for one in listed["Reservations"] if (seen := without(one, unseen)).instances]
         return result
+
+    def describe_instance_status(self, response: Any) -> ActionResult:  # noqa: ANN401
+        rows = list[dict[str, Any]]()
+        for name in response._get_param("InstanceIds", []):
+            state = response.ec2_backend.get_instance(name).state
+            passed = {"Status": self.checks.get(name, "initializing")}
+            rows += (
+                [{"InstanceId": name, "InstanceStatus": passed, "SystemStatus": passed}] if state == "running" else []
+            )
+        return ActionResult({"InstanceStatuses": rows})
 
     def describe_spot_price_history(self, response: Any) -> ActionResult:  # noqa: ANN401
         filters = response._filters_from_querystring()

@@ -24,6 +24,7 @@ _REPLACED: dict[str, type] = {
     "run_instances": InstanceResponse,
     "terminate_instances": InstanceResponse,
     "describe_instances": InstanceResponse,
+    "describe_instance_status": InstanceResponse,
     "describe_spot_price_history": SpotInstances,
     "get_spot_placement_scores": SpotInstances,
     "cancel_spot_instance_requests": SpotInstances,

@@ -102,8 +102,8 @@ PRICES = frozenset(
 
 LOOK = frozenset(
     """
-    ec2:DescribeImages ec2:DescribeInstanceTypeOfferings ec2:DescribeInstanceTypes ec2:DescribeRegions
-    ec2:DescribeRouteTables ec2:DescribeSecurityGroups ec2:DescribeSubnets
+    ec2:DescribeImages ec2:DescribeInstanceStatus ec2:DescribeInstanceTypeOfferings ec2:DescribeInstanceTypes
+    ec2:DescribeRegions ec2:DescribeRouteTables ec2:DescribeSecurityGroups ec2:DescribeSubnets
     """.split()
 ) | {f"ec2:{kind.describe}" for kind in KINDS}
 """Permissions that EC2 cannot limit to tagged resources."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
@@ -38,7 +40,7 @@ from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered, each
-from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.provider import BootSign, Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
@@ -61,6 +63,7 @@ _LISTED_AFTER = 5 * MINUTE
 _FINAL_STATES = frozenset({"cancelled", "closed", "failed"})
 """States of a spot request that never change again."""
 _TERMINATED_AT_A_TIME = 1000
+_CHECKS, _CHECKS_EVERY_SECONDS = ("SystemStatus", "InstanceStatus"), 20.0
 
 
 class AwsProvider(RentingProvider):
@@ -78,6 +81,7 @@ class AwsProvider(RentingProvider):
         self._regions: tuple[str, ...] = settings.regions
         self._seen: dict[str, Row] = {}
         self._ended_requests: dict[str, Row] = {}
+        self._checks: dict[str, tuple[float, str]] = {}
 
     def offers(self) -> tuple[Market, ...]:
         """See `CloudProvider`; the markets with known prices in the regions of the settings."""
@@ -183,6 +187,20 @@ class AwsProvider(RentingProvider):
             # Types that are not built on Nitro have only the output that EC2 took after the last boot.
             answer = self._calls.ec2(region, "GetConsoleOutput", machine, InstanceId=instance)
         return str(answer.get("Output") or "")
+
+    def boot_sign(self, machine: str) -> BootSign:
+        """See `CloudProvider`. EC2's status checks are a sign, too: consoles may be late, or may not be read."""
+        sign = super().boot_sign(machine)
+        if sign.stage not in ("running", "console"):
+            return sign
+        asked, checks = self._checks.get(machine, (-inf, ""))
+        if time.monotonic() - asked >= _CHECKS_EVERY_SECONDS:
+            region, instance = self._parts(machine)
+            with suppress(ProviderError):
+                answer = self._calls.ec2(region, "DescribeInstanceStatus", machine, InstanceIds=[instance])
+                checks = " ".join(row[kind]["Status"] for row in answer["InstanceStatuses"] for kind in _CHECKS)
+            self._checks[machine] = time.monotonic(), checks
+        return replace(sign, sign=f"{sign.sign} {checks}".strip())
 
     # -- what exists --------------------------------------------------------------------------------------------------
 

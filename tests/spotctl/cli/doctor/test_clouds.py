@@ -119,7 +119,7 @@ def test_missing_aws_permissions_are_named(aws: AwsWorld) -> None:
     ended = spotctl("doctor", "--json")
     assert ended.code == 5
     lacking = found(ended, "aws")["permissions"]
-    assert lacking["told"] == "1 of 23 are missing: ec2:RunInstances"
+    assert lacking["told"] == "1 of 24 are missing: ec2:RunInstances"
     assert lacking["cure"] == "grant the policy from spotctl doctor --policy aws"
 
 

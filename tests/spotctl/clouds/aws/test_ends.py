@@ -11,7 +11,7 @@ from spotctl.clouds.aws.inventory import machine_of
 from spotctl.clouds.aws.orders import parts_of
 from spotctl.clouds.errors import NotFound, Unanswered
 from spotctl.clouds.link import MachineSupplies
-from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
+from spotctl.clouds.provider import BootSign, EndReason, MachineRequest, MachineState
 from tests.cloud.host import Records
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2
@@ -182,3 +182,14 @@ def test_a_machine_that_has_ended_is_not_asked_for_again(ec2: Ec2) -> None:
         with pytest.raises(NotFound):
             cloud.link(machine.id)
     assert len(ec2.asked("DescribeInstances")) == before
+
+
+def test_status_checks_are_signs_of_a_boot_whose_console_is_late(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spotctl.clouds.aws.provider._CHECKS_EVERY_SECONDS", 0.0)
+    here = provider()
+    (machine,) = here.create(ORDER)
+    assert here.boot_sign(machine.id) == BootSign("running", "initializing initializing")
+    ec2.checks[machine.id.rpartition(":")[2]] = "ok"
+    assert here.boot_sign(machine.id) == BootSign("running", "ok ok")
+    ec2.denied.add("DescribeInstanceStatus")
+    assert here.boot_sign(machine.id) == BootSign("running", "ok ok"), "nothing more is seen, and nothing ends"

@@ -49,6 +49,7 @@ def test_the_policy_is_what_the_provider_calls(ec2: Ec2) -> None:
     on_demand = here.create(replace(ORDER, token="t2", bid=None, close=True))
     here.link(on_demand[0].id)
     here.console(on_demand[0].id)
+    here.boot_sign(on_demand[0].id)
     scatter(OURS)
     lease = ec2.lease(ec2.machines()[0].id)
     assert lease.request is not None
