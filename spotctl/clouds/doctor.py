@@ -75,13 +75,15 @@ def finding_of(cloud: str, check: Check) -> Finding:
     try:
         return Finding(cloud, check.what, Level.NOTE if check.note else Level.GOOD, check.call())
     except (SpotctlError, CloudError) as error:
-        problem, _, cure = str(error).rpartition("; ")
+        problem, said, cure = str(error).rpartition("; ")
         denied = getattr(error, "scope", None) is Scope.ORGANISATION or isinstance(error, NotPermitted | AccessDenied)
         level = Level.NO_ACCESS if denied else Level.FAILS
         unknown = (NotYet, Throttled, Unanswered, *((NotPermitted, AccessDenied) if check.optional else ()))
         if isinstance(error, unknown):
             level = Level.NOTE
-        return Finding(cloud, check.what, level, problem or str(error), cure or f"correct [{cloud}] in config.toml")
+        return Finding(
+            cloud, check.what, level, problem or str(error), cure if said else f"correct [{cloud}] in config.toml"
+        )
 
 
 def all_found(cloud: str, checks: Sequence[Check]) -> list[Finding]:

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from tests.cloud.api import Left, Rented, now_micros
 from tests.cloud.azure_access import SKIP, Access, parameters, spelled
-from tests.cloud.azure_fleet import GRACE_SECONDS, IDENTITY, LAUNCHER, Fleet, actions_of, invalid_deployment
+from tests.cloud.azure_fleet import GRACE_SECONDS, IDENTITY, IMAGES, LAUNCHER, Fleet, actions_of, invalid_deployment
 from tests.cloud.azure_models import BadBody, check_body
 from tests.cloud.azure_reservations import READ, RESERVATIONS, ROUTE
 from tests.cloud.azure_state import (
@@ -41,6 +41,10 @@ from tests.servers.loopback import Reply, Request, serving
 
 _PREFIX = f"/subscriptions/{SUBSCRIPTION}"
 _GROUP = rf"{_PREFIX}/resourcegroups/(?P<group>[^/]+)"
+_IMAGE_VERSIONS = (
+    rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/publishers/(?P<publisher>[^/]+)/artifacttypes/vmimage"
+    r"/offers/(?P<offer>[^/]+)/skus/(?P<sku>[^/]+)/versions"
+)
 _PROVIDER = rf"{_GROUP}/providers/(?P<kind>[^/]+/[^/]+)"
 _RULES = rf"{_GROUP}/providers/{re.escape(RULES)}/(?P<name>[^/]+)"
 _DEPLOYMENTS = rf"{_GROUP}/providers/microsoft\.resources/deployments"
@@ -154,6 +158,7 @@ class AzureServer:
         yield "GET", rf"{_PREFIX}/providers/microsoft\.authorization/roleassignments", self._list_assignments
         yield "PUT", rf"{_GROUP}/providers/microsoft\.authorization/roleassignments/(?P<name>[^/]+)", self._assign_role
         yield "GET", rf"{_PREFIX}/providers/microsoft\.compute/locations/\w+/usages", self._usages
+        yield "GET", _IMAGE_VERSIONS, self._list_images
         yield "GET", rf"{_PREFIX}/providers/(?P<namespace>[\w.]+)", self._get_provider
         yield "GET", ROUTE, self._list_reservations
         yield "GET", rf"{ROUTE}/(?P<name>[^/]+)", self._get_reservation
@@ -490,6 +495,14 @@ class AzureServer:
         self.access.check(request, "Microsoft.Resources/subscriptions/providers/read", _PREFIX)
         state = "NotRegistered" if namespace.lower() in self.unregistered else "Registered"
         return Reply.of_json({"namespace": namespace, "registrationState": state})
+
+    def _list_images(self, request: Request, publisher: str, offer: str, sku: str) -> Reply:
+        parameters(request, VMS)
+        read = "Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read"
+        self.access.check(request, read, _PREFIX)
+        if ":".join((publisher, offer, sku)).lower() not in map(str.lower, IMAGES):
+            raise Refused("NotFound", f"Artifact: VMImage was not found: {publisher} {offer} {sku}", 404)
+        return Reply.of_json([{"name": "24.04.202601010", "location": "eastus"}])
 
     def _usages(self, request: Request) -> Reply:
         parameters(request, VMS)

@@ -59,6 +59,8 @@ class GcpServer:
         self._disks: dict[tuple[str, str], compute_v1.Disk] = {}
         self._addresses: dict[tuple[str, str], compute_v1.Address] = {}
         self._pages: dict[str, int] = {}
+        self.custom = set[str]()
+        """Networks without subnetworks of their own."""
         self.networks = {"default": f"{HOST}/projects/{PROJECT}/global/networks/default"}
         self.images = {"ubuntu-os-cloud", "ubuntu-os-accelerator-images", "debian-cloud"}
         self.denied: set[str] = set()
@@ -165,6 +167,7 @@ class GcpServer:
             rf"GET {_PROJECT}": self._get_project,
             rf"GET {_PROJECT}/regions": self._list_regions,
             rf"GET {_PROJECT}/regions/(?P<region>[^/]+)": self._get_region,
+            rf"GET {_PROJECT}/global/networks{item.format('network')}": self._get_network,
             rf"GET {_PROJECT}/global/firewalls": self._list_firewalls,
             rf"POST {_PROJECT}/global/firewalls": self._insert_firewall,
             rf"PATCH {_PROJECT}/global/firewalls{item.format('firewall')}": self._patch_firewall,
@@ -405,6 +408,13 @@ class GcpServer:
         if call.subnetwork not in self.networks:
             raise Refused(404, f"The resource 'subnetworks/{call.subnetwork}' was not found", "notFound")
         return compute_v1.Subnetwork(name=call.subnetwork, network=self.networks[call.subnetwork])
+
+    def _get_network(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.Network:
+        call = checked(compute_v1.GetNetworkRequest, request, path)
+        self._check(call, "compute.networks.get", caller)
+        if call.network not in self.networks:
+            raise Refused(404, f"The resource 'networks/{call.network}' was not found", "notFound")
+        return compute_v1.Network(name=call.network, auto_create_subnetworks=call.network not in self.custom)
 
     def _list_firewalls(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.FirewallList:
         call = checked(compute_v1.ListFirewallsRequest, request, path)

@@ -63,6 +63,9 @@ def check_instance(instance: Any, zone: str) -> None:  # noqa: ANN401  # the SDK
     if not re.fullmatch(rf"(.*/)?zones/{zone}/machineTypes/[a-z0-9-]+", instance.machine_type):
         raise _invalid("resource.machineType", instance.machine_type)
     _check_scheduling(instance.scheduling)
+    series = instance.machine_type.rpartition("/")[2].partition("-")[0]
+    if instance.scheduling.provisioning_model == "SPOT" and series in _NOT_SOLD_AS_SPOT:
+        raise Refused(400, f"Spot VM not supported for machine type {series}", "badRequest")
     for disk in instance.disks:
         check_labels(disk.initialize_params.labels)
         if disk.boot and not (disk.initialize_params.source_image or disk.source):
@@ -82,6 +85,8 @@ def check_instance(instance: Any, zone: str) -> None:  # noqa: ANN401  # the SDK
 
 # https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support and .../disks#machine_series_support
 _NO_PERSISTENT_DISK = ("a3-ultragpu", "a4", "a4x", "c4", "c4a", "c4d", "g4", "h4d", "m4", "n4", "n4a", "n4d", "x4")
+# https://cloud.google.com/compute/docs/instances/spot
+_NOT_SOLD_AS_SPOT = ("m2", "m3", "x4")
 _NO_HYPERDISK_BALANCED = ("a2", "c2", "c2d", "e2", "f1", "g1", "g2", "n1", "n2", "n2d", "t2a", "t2d")
 
 
@@ -89,7 +94,9 @@ def _check_disk_type(machine: str, disk: str) -> None:
     """Refuses a disk that the machine's series does not have."""
     series = {machine.partition("-")[0], "-".join(machine.split("-")[:2])}
     without = _NO_PERSISTENT_DISK if disk.startswith("pd-") or not disk else _NO_HYPERDISK_BALANCED
-    if series & set(without):
+    # Bare-metal types have Hyperdisk only.
+    bare = machine.endswith("-metal") and without is _NO_PERSISTENT_DISK
+    if series & set(without) or bare:
         raise Refused(400, f"[{disk}] features are not compatible for creating instance of {machine}.", "badRequest")
 
 

@@ -12,6 +12,7 @@ from spotctl.cli.boundary import CREDENTIALS, FAILED, NOT_IN_TIME
 from tests.cloud.aws import AwsServer
 from tests.cloud.aws_market import SPOT_QUOTA
 from tests.cloud.azure import AzureServer
+from tests.cloud.azure_fleet import IDENTITY
 from tests.cloud.clouds import EVERYTHING, SimulatedCloud, recorded
 from tests.cloud.gcp import GcpServer
 from tests.servers.aws import AwsFault, ec2_error
@@ -27,7 +28,7 @@ identity: {{{cloud}: {identity}}}
 {image}
 resources: {{clouds: [{cloud}], regions: [{region}], types: [{type}]}}
 """
-NO_IDENTITY = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/none"
+NO_IDENTITY = f"{IDENTITY}-none"
 AZURE_EXPIRED = {"error": {"code": "ExpiredAuthenticationToken", "message": "The access token expiry is past."}}
 
 
@@ -112,9 +113,12 @@ CASES = {
     "policy of the organisation": Case(
         "aws", CREDENTIALS, "service control policy; only who", _answers_orders("UnauthorizedOperation", DENIED, 403)
     ),
-    "network that does not exist": Case("gcp", FAILED, "'global/networks/research'", _no_network),
+    "network that does not exist": Case("gcp", FAILED, "the project has no network research; create it", _no_network),
     "image that does not exist": Case(
-        "azure", FAILED, "PlatformImageNotFound", image="image: {azure: 'Canonical:none:server:latest'}"
+        "azure",
+        FAILED,
+        "has no image Canonical:none:server:latest",
+        image="image: {azure: 'Canonical:none:server:latest'}",
     ),
     "spot quota of 0 on Google Cloud": Case(
         "gcp", NOT_IN_TIME, "quotas allow at most 0 (gcp/us-central1=0 vCPUs)", _no_spot_quota_gcp
@@ -133,7 +137,7 @@ MORE = {
     "spot quota of 0 on Azure": Case(
         "azure", NOT_IN_TIME, "quotas allow at most 0 (azure/eastus=0 vCPUs)", _no_spot_quota_azure
     ),
-    "managed identity that does not exist": Case("azure", FAILED, "FailedIdentityOperation", identity=NO_IDENTITY),
+    "managed identity that does not exist": Case("azure", FAILED, "az identity create", identity=NO_IDENTITY),
 }
 CHOSEN = {**CASES, **(MORE if EVERYTHING else {})}
 

@@ -9,7 +9,9 @@ import pytest
 
 from spotctl.cli.boundary import CREDENTIALS, FAILED
 from tests.cloud.aws import AwsServer
+from tests.cloud.azure import AzureServer
 from tests.cloud.clouds import SimulatedCloud, recorded, sampled
+from tests.cloud.gcp import GcpServer
 from tests.cloud.test_bad_input import JOB
 from tests.spotctl.command_line import spotctl
 
@@ -31,8 +33,10 @@ def job(cloud: SimulatedCloud, tmp_path: Path) -> Path:
 
 
 def asked(cloud: SimulatedCloud) -> int:
-    server = cloud.server.server if isinstance(cloud.server, AwsServer) else cloud.server.http  # type: ignore[attr-defined]
-    return len(server.requests)
+    if isinstance(cloud.server, GcpServer):
+        return len(cloud.server.http.requests)
+    assert isinstance(cloud.server, AwsServer | AzureServer)
+    return len(cloud.server.server.requests)
 
 
 def test_a_plan_asks_a_cloud_only_with_check(cloud: SimulatedCloud, job: Path) -> None:

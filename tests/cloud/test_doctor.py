@@ -14,6 +14,7 @@ def test_it_finds_what_a_simulated_cloud_lacks_and_nothing_else(name: str) -> No
     with recorded(name) as cloud:
         found = levels(cloud)
         assert (found.pop("permissions not tried", None) == "note") is (name == "aws")
+        assert (found.pop("not checked", None) == "note") is (name != "aws")
         assert set(found.values()) == {"good"}
         assert "permissions" in found
         if isinstance(cloud.server, GcpServer):

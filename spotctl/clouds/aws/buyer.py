@@ -161,7 +161,10 @@ class Networks:
             filters |= {"subnet-id": named} if named else {"default-for-az": ["true"]}
             subnets = self._calls.described(market.region, "DescribeSubnets", "Subnets", filters)
             if not subnets and named:
-                raise NotFound(f"{market}: none of the subnets {', '.join(named)} is in {market.zone}")
+                raise NotFound(
+                    f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; name one that is, under"
+                    " subnets in [aws]"
+                )
             if not subnets:
                 missing = NotHere(
                     f"{market}: the account has no default subnet in {market.zone}; create one (aws ec2"

@@ -65,7 +65,7 @@ class AzureBuyer:
 
     def buy(self, request: MachineRequest) -> tuple[Machine, ...]:
         """The machines that Azure allocates; those that a token bought before, if it is sent again."""
-        group, identity = group_name(request.tags), self._identity(request)
+        group, identity = group_name(request.tags), self.identity_of(request)
         order = AzureOrder.of(request, identity)
         served = self._calls.find(Operation.GET_DEPLOYMENT, group, deployment_name(request.token))
         if served is None:
@@ -85,7 +85,7 @@ class AzureBuyer:
     def check(self, request: MachineRequest) -> str:
         """Has Azure validate an order, which buys nothing, and returns its image."""
         group = group_name(request.tags)
-        order, image = AzureOrder.of(request, self._identity(request)), self._image(request)
+        order, image = AzureOrder.of(request, self.identity_of(request)), self._image(request)
         self.groups.ensure(request, group)
         body = self._deployment(request, order, group, image)
         name = deployment_name(request.token)
@@ -112,19 +112,20 @@ class AzureBuyer:
         size = require(self.sizes_in(market.region), market, spot=request.bid is not None)
         return image_reference(size, request.image or self._settings.image)
 
-    def _identity(self, request: MachineRequest) -> str:
+    def identity_of(self, request: MachineRequest) -> str:
+        """The identity of a request's machines. BadRequest: there is none, or no way in for ssh."""
         identity = request.identity or self._settings.identity
         if identity is None:
             raise BadRequest(
                 "Machines on Azure need a managed identity to delete themselves with: a machine that is only"
-                " switched off is still billed. Create one (az identity create), give it the role that"
+                " switched off is still billed; create one (az identity create), give it the role that"
                 " `spotctl doctor --policy azure-machines` prints, and set identity in [azure] to its resource id"
             )
         settings = self._settings
         own_rules = not (request.network or settings.subnet or settings.security_group)
         if own_rules and settings.public_ip and not settings.ssh_from:
             raise BadRequest(
-                "no address may reach the machines on Azure over ssh: set ssh_from in [azure] to yours,"
+                "no address may reach the machines on Azure over ssh; set ssh_from in [azure] to yours,"
                 " such as 203.0.113.7/32"
             )
         return identity

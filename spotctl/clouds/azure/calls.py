@@ -90,6 +90,15 @@ class TrialOperation(ArmCall):
     SIMULATE_EVICTION = "compute.virtual_machines.simulate_eviction", (f"{_MACHINES}/simulateEviction/action",)
 
 
+class CheckOperation(ArmCall):
+    """The calls that only checks before a launch make."""
+
+    LIST_IMAGES = (
+        "compute.virtual_machine_images.list",
+        ("Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read",),
+    )
+
+
 class Operation(ArmCall):
     """All other calls."""
 
@@ -196,6 +205,14 @@ class AzureCalls:
         call = ApiCall(f"Azure's machine sizes in {region}", " and ".join(Operation.LIST_SIZES.permissions))
         return self.session.items(call, Operation.LIST_SIZES.method, filter=f"location eq '{region}'")
 
+    def listed_versions(self, region: str, publisher: str, offer: str, sku: str) -> list[str]:
+        """The versions of a public image, oldest first; empty if there is no such image."""
+        call = _described(CheckOperation.LIST_IMAGES, (region, publisher, offer, sku))
+        try:
+            return self.session.names(call, CheckOperation.LIST_IMAGES.method, region, publisher, offer, sku)
+        except UnknownResource:
+            return []
+
     def console(self, group: str, name: str) -> str:
         """A machine's serial console output, as far as Azure has it by now."""
         answer = self.send(Operation.CONSOLE, group, name, sas_uri_expiration_time_in_minutes=5)
@@ -226,7 +243,11 @@ PRICES: Final = (
 )
 """Needed to fetch prices."""
 
-DOCTOR: Final = ("Microsoft.Authorization/permissions/read", "Microsoft.Resources/subscriptions/providers/read")
+DOCTOR: Final = (
+    "Microsoft.Authorization/permissions/read",
+    "Microsoft.Resources/subscriptions/providers/read",
+    *(permission for operation in CheckOperation for permission in operation.permissions),
+)
 """Needed to check what the account has."""
 
 MACHINE_ROLE: Final = "spotctl-machine"

@@ -16,6 +16,7 @@ from pricing_data.errors import CloudError
 from pricing_data.market import Market
 from spotctl.clouds.azure.buyer import AzureBuyer, families_of
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
+from spotctl.clouds.azure.checks import Checks, usual_request
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.groups import Removal, delete_machine, group_resource, resource_in
 from spotctl.clouds.azure.orders import (
@@ -25,6 +26,7 @@ from spotctl.clouds.azure.orders import (
     ssh_rules,
 )
 from spotctl.clouds.azure.session import AzureSession
+from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import NotFound, ProviderError, Throttled, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
@@ -106,6 +108,13 @@ class AzureProvider(RentingProvider):
     def endpoint(self) -> str:
         with translated():
             return self._calls.session.host
+
+    def usual_request(self) -> MachineRequest | None:
+        return usual_request()
+
+    def checks(self, request: MachineRequest) -> Sequence[Check]:
+        with translated():
+            return Checks(self._calls, self._settings, self._buyer, request, (SPOT_QUOTA, ON_DEMAND_QUOTA)).all
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; the validation of a deployment. It makes the resource group of the run."""

@@ -185,6 +185,11 @@ class AzureSession:
                 return
             yield item
 
+    def names(self, call: ApiCall, method: str, *named: Any) -> list[str]:  # noqa: ANN401  # see above
+        """The names of a list that an SDK returns at once."""
+        with self._answered(call):
+            return [str(model.name) for model in self._method(method)(*named)]
+
     def pages(self, call: ApiCall, method: str, *named: Any, **options: Any) -> Iterator[list[Any]]:  # noqa: ANN401  # see above
         """The pages of a listing. A refusal raises what a query raises."""
         with self._translated(call):

@@ -181,6 +181,9 @@ DELETE_ADDRESS = Method("Addresses", "delete_unary", ("compute.addresses.delete"
 
 METHODS = tuple(value for value in globals().values() if isinstance(value, Method))
 
+GET_NETWORK = Method("Networks", "get", ("compute.networks.get",))
+"""Needed to check orders before they are sent."""
+
 GET_IMAGE = Method("Images", "get", ("compute.images.get",))
 GET_IMAGE_OF_FAMILY = Method("Images", "get_from_family", ("compute.images.getFromFamily",))
 SIMULATE_EVICTION = Method(
@@ -202,7 +205,7 @@ PRICES = (
     "compute.regions.list",
     "compute.zones.list",
 )
-ALL = tuple(sorted({*PRICES, *PERMISSIONS}))
+ALL = tuple(sorted({*PRICES, *PERMISSIONS, *GET_NETWORK.permissions}))
 
 
 MACHINES = ("compute.instances.delete",)

@@ -16,6 +16,10 @@ _GPUS = {
 }  # fmt: skip
 
 
+NEVER_SPOT = frozenset("m2 m3 x4".split())
+"""Series that are not sold as spot: https://cloud.google.com/compute/docs/instances/spot, as of November 2026."""
+
+
 def shipped() -> tuple[InstanceType, ...]:
     """See `MachineTypesPart`; the package lists no types."""
     return ()

@@ -32,7 +32,7 @@ _WITH_DRIVERS = "projects/ubuntu-os-accelerator-images/global/images/family/ubun
 """Ubuntu, because its cloud-init runs `user-data`; 24.04, because spotctl needs Python 3.11."""
 
 _SMALLEST_WITH_DRIVERS_GIB = 50
-# Series that have no persistent disks, only Hyperdisk:
+# Series that have no persistent disks, only Hyperdisk, as of November 2026; so have all bare-metal types:
 # https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
 _HYPERDISK_ONLY = frozenset("a3-ultragpu a4 a4x c4 c4a c4d g4 h4d m4 n4 n4a n4d x4".split())
 _SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
@@ -157,7 +157,8 @@ def held_disk(market: Market, wanted: int | None, settings: GcpMachineSettings) 
 
 def _disk_type(machine_type: str) -> str:
     series, kind = machine_type.split("-", maxsplit=1)[0], "-".join(machine_type.split("-")[:2])
-    return "hyperdisk-balanced" if {series, kind} & _HYPERDISK_ONLY else "pd-balanced"
+    only = {series, kind} & _HYPERDISK_ONLY or machine_type.endswith("-metal")
+    return "hyperdisk-balanced" if only else "pd-balanced"
 
 
 def subnetwork_of(request: MachineRequest, settings: GcpMachineSettings, zone: str) -> str | None:

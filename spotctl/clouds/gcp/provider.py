@@ -19,9 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import LINUX, Market
+from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, each
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
+from spotctl.clouds.gcp.checks import Checks, usual_request
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.creation import Creation, policy_of
 from spotctl.clouds.gcp.inventory import (
@@ -113,6 +115,13 @@ class GcpProvider(RentingProvider):
     @property
     def endpoint(self) -> str:
         return self._calls.session.compute_host
+
+    def usual_request(self) -> MachineRequest | None:
+        return usual_request()
+
+    def checks(self, request: MachineRequest) -> Sequence[Check]:
+        creation = Creation(self._calls, self._settings, request, lambda: "", self.now)
+        return Checks(self._calls, self._settings, request, creation.check).all
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are looked up."""
@@ -291,7 +300,11 @@ def provider(
     prices: PriceBook,
 ) -> GcpProvider:
     """See `ProviderPart`."""
-    access = GcpSettings(project=settings.text("gcp_project"), compute_endpoint=settings.text("gcp_compute_endpoint"))
+    access = GcpSettings(
+        project=settings.text("gcp_project"),
+        compute_endpoint=settings.text("gcp_compute_endpoint"),
+        iam_endpoint=settings.text("gcp_iam_endpoint"),
+    )
     # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
     brief = replace(access, call_timeout_seconds=60.0, retry_deadline_seconds=20.0)
     return GcpProvider(GcpSession(brief), settings.table("gcp", GcpMachineSettings), agents, prices)

@@ -83,7 +83,7 @@ def test_what_the_account_lacks_is_found_with_its_cure(
     [
         (replace(SETTINGS, ssh_from=()), ORDER, "ssh", "set ssh_from in [aws]"),
         (replace(SETTINGS, image="/aws/service/none"), ORDER, "image", "name an image of this region"),
-        (replace(SETTINGS, subnets=("subnet-1",)), ORDER, "subnet in us-east-1a", "subnet"),
+        (replace(SETTINGS, subnets=("subnet-1",)), ORDER, "subnet in us-east-1a", "under subnets in [aws]"),
         (SETTINGS, replace(ORDER, image="ami-00000000"), "image", "name an image of this region"),
         (SETTINGS, replace(ORDER, market=replace(MARKET, instance_type="z9.large")), "type z9.large", "prices ls"),
     ],

@@ -107,6 +107,7 @@ def test_machines_with_gpus_get_an_image_with_drivers(made: World, name: str, im
         ("n4-standard-4", "hyperdisk-balanced"),
         ("c4a-standard-4", "hyperdisk-balanced"),
         ("a3-ultragpu-8g", "hyperdisk-balanced"),
+        ("c3-standard-192-metal", "hyperdisk-balanced"),
     ],
 )
 def test_each_series_gets_a_disk_that_it_has(name: str, disk: str) -> None:
@@ -118,7 +119,7 @@ def test_each_series_gets_a_disk_that_it_has(name: str, disk: str) -> None:
     initial = parsed.disks[0].initialize_params
     assert initial.disk_type.endswith(f"/{disk}")
     other = {"pd-balanced": "hyperdisk-balanced", "hyperdisk-balanced": "pd-balanced"}[disk]
-    if not name.startswith(("a3-highgpu", "c3-")):  # these have both
+    if not name.startswith(("a3-highgpu", "c3-")) or name.endswith("-metal"):  # these have both
         initial.disk_type = initial.disk_type.replace(disk, other)
         with pytest.raises(Refused, match="not compatible"):
             check_instance(parsed, market.zone)

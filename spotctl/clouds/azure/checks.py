@@ -1,0 +1,129 @@
+"""The conditions for renting machines on Azure, as far as they can be looked up before a resource group exists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pricing_data.market import NO_ZONE, Market
+from spotctl.clouds.azure.buyer import AzureBuyer, image_reference, require
+from spotctl.clouds.azure.calls import MACHINE_ROLE, AzureCalls, Operation, translated
+from spotctl.clouds.azure.cloud import AzureMachineSettings
+from spotctl.clouds.doctor import Check
+from spotctl.clouds.errors import QuotaReached
+from spotctl.clouds.provider import MachineRequest
+from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG
+
+SMALL, _ANY_REGION = "Standard_D2s_v5", "eastus"
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """The checks of one request."""
+
+    calls: AzureCalls
+    settings: AzureMachineSettings
+    buyer: AzureBuyer
+    request: MachineRequest
+    limits: tuple[str, str]
+    """The names of the quotas of Spot vCPUs and of all vCPUs."""
+
+    @property
+    def all(self) -> Sequence[Check]:
+        market = self.request.market
+        checks = [
+            Check(f"size {market.instance_type}", self._size),
+            Check("image", self._image, optional=True),
+            Check("identity of machines", self._identity),
+            Check(f"role {MACHINE_ROLE}", self._role),
+            Check("ssh", self._way_in),
+            Check(f"quotas in {market.region}", self._quotas, optional=True),
+            Check("not checked", self._unchecked, note=True),
+        ]
+        if self.request.network or self.settings.subnet:
+            checks.append(Check("subnet", self._subnet, optional=True))
+        return [check._replace(call=_in_contract(check.call)) for check in checks]
+
+    def _size(self) -> str:
+        market, spot = self.request.market, self.request.bid is not None
+        require(self.buyer.sizes_in(market.region), market, spot=spot)
+        return f"exists in {market.region}{', also as Spot' if spot else ''}"
+
+    def _image(self) -> str:
+        market = self.request.market
+        size = require(self.buyer.sizes_in(market.region), market, spot=self.request.bid is not None)
+        image = image_reference(size, self.request.image or self.settings.image)
+        if "id" in image:
+            return f"{image['id'].rpartition('/')[2]}, which is not looked up"
+        named = image["publisher"], image["offer"], image["sku"]
+        versions = self.calls.listed_versions(market.region, *named)
+        if not versions or image["version"] not in ("latest", *versions):
+            raise BadRequest(f"{market.region} has no image {':'.join(image.values())}; correct image in [azure]")
+        return f"{':'.join(named)}, {versions[-1]}"
+
+    def _identity(self) -> str:
+        identity = self.buyer.identity_of(self.request)
+        if self.calls.find(Operation.GET_IDENTITY, identity) is None:
+            raise BadRequest(f"{identity} does not exist; az identity create, or correct identity in [azure]")
+        return identity.rpartition("/")[2]
+
+    def _role(self) -> str:
+        scope = self.calls.session.subscription_id
+        if not self.calls.listed(Operation.LIST_ROLES, scope, filter=f"roleName eq '{MACHINE_ROLE}'"):
+            create = "spotctl doctor --policy azure-machines > machines.json, then az role definition create"
+            raise BadRequest(f"it does not exist; {create} --role-definition machines.json")
+        return "exists"
+
+    def _way_in(self) -> str:
+        self.buyer.identity_of(self.request)
+        settings = self.settings
+        if settings.ssh_from:
+            return f"from {', '.join(settings.ssh_from)}"
+        return "as the company's network admits it"
+
+    def _subnet(self) -> str:
+        subnet = self.request.network or self.settings.subnet or ""
+        network, _, name = subnet.partition("/subnets/")
+        known = self.calls.find(Operation.GET_NETWORK, network)
+        subnets = [] if known is None else known["properties"].get("subnets", ())
+        names = [inner["name"].lower() for inner in subnets]
+        if name.lower() not in names:
+            raise BadRequest(f"{subnet} does not exist; correct subnet in [azure]")
+        return name
+
+    def _quotas(self) -> str:
+        market, spot = self.request.market, self.request.bid is not None
+        name = self.limits[0 if spot else 1]
+        usages = self.calls.listed(Operation.LIST_USAGES, market.region)
+        left = next((int(usage["limit"]) for usage in usages if usage["name"]["value"].lower() == name.lower()), None)
+        size = self.buyer.sizes_in(market.region).get(market.instance_type.lower())
+        needed = self.request.count * int(0 if size is None else size.capabilities.get("vCPUs", 0))
+        if left is None:
+            return "Azure states none"
+        if left < needed:
+            title = "Total Regional Spot vCPUs" if spot else "Total Regional vCPUs"
+            raise QuotaReached(
+                f"{left} {title} in {market.region}, and {needed} are needed; request more in the Azure portal under"
+                " Quotas"
+            )
+        return f"{left} {'Spot ' if spot else ''}vCPUs, {needed} needed"
+
+    def _unchecked(self) -> str:
+        return "policies, capacity, public addresses, terms of images and the subscription's offer: only an order tells"
+
+
+def _in_contract(call: Callable[[], str]) -> Callable[[], str]:
+    def checked() -> str:
+        with translated():
+            return call()
+
+    return checked
+
+
+def usual_request() -> MachineRequest:
+    """An order of a small Spot machine in the region that Azure's command line uses."""
+    region = os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_REGION
+    market = Market("azure", region, NO_ZONE, SMALL)
+    return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})
