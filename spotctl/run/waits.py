@@ -22,8 +22,8 @@ SAY_AFTER, SAY_AGAIN = 3.0, 30.0
 _LOOK_SECONDS = 0.25
 
 UNPRICED = (
-    "machines there cost their price meanwhile, and shut themselves down once nothing renews their leases, after"
-    f" {LeaseTimes().committed // MINUTE} minutes at most"
+    "machines there cost their price meanwhile, and shut themselves down when nothing has renewed their leases for"
+    f" {LeaseTimes().committed // MINUTE} minutes"
 )
 """The cost of a wait whose machines are not known."""
 

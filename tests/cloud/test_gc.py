@@ -26,7 +26,7 @@ def test_gc_says_which_cloud_it_waits_for(tmp_path: Path) -> None:
     said, found = ended.stderr.splitlines()
     assert re.fullmatch(
         r"waiting until \S+Z at the latest for gcp to list what they hold; machines there cost their price meanwhile,"
-        r" and shut themselves down once nothing renews their leases, after 16 minutes at most",
+        r" and shut themselves down when nothing has renewed their leases for 16 minutes",
         said,
     )
     assert found == "0 orphaned resources"

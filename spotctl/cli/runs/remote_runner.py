@@ -117,7 +117,7 @@ def stop(session: Session, job: str) -> RunEnd | None:
     name = f"the state of job {job}"
     answers = in_time({name: partial(client_of, session, job)}, _REFRESH_SECONDS, _FROM_STORE, UNPRICED, session.remark)
     if name not in answers:
-        raise RunnerLost(f"{name} did not come within {_REFRESH_SECONDS:.0f} s; try again, or spotctl gc")
+        raise RunnerLost(f"{name} did not come within {_REFRESH_SECONDS:.0f} s; try again: until then, {UNPRICED}")
     client = answers[name]
     if client is None:
         return None

@@ -165,12 +165,17 @@ def test_what_machines_print_is_copied_while_the_run_goes_on_and_only_if_there_i
 def test_a_store_that_does_not_answer_holds_up_no_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is known of the run is shown without it."""
+    """What is known of the run is shown without it; stop says that it could not be reached."""
     session, over = Session(tmp_path), Event()
     Paths(tmp_path).elsewhere("far").mkdir(parents=True)
     keep(RunPlace("far", "far-1", "s3://results/spotctl/far-1"), session.settings)
     monkeypatch.setattr(client, "refresh_run", lambda *_: over.wait())
+    monkeypatch.setattr(remote_runner, "client_of", lambda *_: over.wait())
     monkeypatch.setattr(remote_runner, "_REFRESH_SECONDS", 0.0)
     assert remote_runner.refresh(session) == set()
+    with pytest.raises(
+        RunnerLost, match="the state of job far did not come within 0 s; try again: until then, machines"
+    ):
+        remote_runner.stop(session, "far")
     over.set()
     assert capsys.readouterr().err == "the state of run far-1 did not come within 0 s\n"
