@@ -95,7 +95,7 @@ def grown_slices(
     """
 
     def share(part: Quota) -> Quota:
-        whole = max((quota.amount for quota in quotas if _whole_of(part, quota)), default=0)
+        whole = whole_of(part, quotas)
         uses = {name: used(part, machines, catalog) for name, machines in held.items()}
         free = max(whole - sum(uses.values()), 0)
         each = min((use for market in held[run] if (use := used(part, {market: 1}, catalog))), default=1)
@@ -132,10 +132,17 @@ def _counts(quota: Quota, market: Market) -> bool:
     return quota.covers(market.cloud, market.region, family_of(market.instance_type), market.instance_type)
 
 
-def _whole_of(part: Quota, quota: Quota) -> bool:
-    """Whether a part belongs to this quota, or to the quota's amount in one region."""
-    within = quota if part.region is None else quota.within(part.region)
-    return part.unit is quota.unit and part.name in (quota.name, within.name)
+def whole_of(part: Quota, quotas: Iterable[Quota]) -> int:
+    """The amount of the quota that a part belongs to, in the part's region; 0 if no such quota is known."""
+    return max(
+        (
+            quota.amount
+            for quota in quotas
+            if part.unit is quota.unit
+            and part.name in (quota.name, quota.within(part.region).name if part.region else quota.name)
+        ),
+        default=0,
+    )
 
 
 def on_demand_slices(

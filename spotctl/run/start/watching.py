@@ -4,10 +4,12 @@ leave it more of the quotas.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ from spotctl.log.jobs import is_running
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_runs
 from spotctl.log.store import EventLog
-from spotctl.planning.quotas import grown_slices
+from spotctl.planning.quotas import grown_slices, whole_of
 
 if TYPE_CHECKING:
     from pricing_data.ingest import TaskReport
@@ -70,12 +72,15 @@ def _fetch_repeatedly(markets: Sequence[Market], settings: Settings, stop: Event
 
 @dataclass(slots=False)
 class QuotaWatch:
-    """Reads the logs of other runs whenever this run decides. `_read` has the other runs' states so far; after the end
-    of one, there `_is_more` that this run may use."""
+    """Reads the logs of other runs whenever this run decides. `_read` has the other runs' states so far.
+
+    There `_is_more` that this run may use after the end of another; None until this run has machines: before its first
+    look, others may have ended.
+    """
 
     settings: Settings
     _read: dict[str, RunState] = field(default_factory=dict)
-    _is_more: bool = False
+    _is_more: bool | None = None
 
     def __call__(self, state: RunState, *, may_grow: bool = True) -> str | None:
         """The parts of the quotas that the run may use from now on; None for no change.
@@ -85,8 +90,15 @@ class QuotaWatch:
         if not state.quotas:
             return None
         before = {run for run, other in self._read.items() if other.ended is None}
-        others = self._others(state)
-        self._is_more |= bool(before - others.keys())
+        others, parts, now = self._others(state), quotas_from(state.quotas), wall_us()
+        if self._is_more is None and state.alive:
+            known = (*account_quotas.known(self.settings, now), *account_quotas.known(self.settings, now, spot=False))
+            taken = Counter[tuple[str, bool]]()
+            for part in chain(parts, *(quotas_from(other.quotas) for other in others.values() if other.quotas)):
+                taken[part.name, part.spot] += part.amount
+            self._is_more = any(taken[part.name, part.spot] < whole_of(part, known) for part in parts)
+        if before - others.keys():
+            self._is_more = True
         if not (self._is_more and may_grow):
             return None
         locks = Paths(self.settings.home).locks
@@ -95,7 +107,6 @@ class QuotaWatch:
                 # It is about to rent its first machines.
                 return None
         self._is_more = False
-        parts, now = quotas_from(state.quotas), wall_us()
         every = (*others.values(), state)
         spot = grown_slices(
             [part for part in parts if part.spot],

@@ -130,6 +130,27 @@ def test_an_end_while_a_job_waits_is_not_forgotten(settings: Settings) -> None:
         assert watch(journal.state) is None
 
 
+@pytest.mark.parametrize("remains", [False, True])
+def test_what_another_left_before_the_first_look_is_found_once_the_run_has_machines(
+    settings: Settings, remains: bool
+) -> None:
+    """The last job of a queue begins when one of the others ends, and another may have ended by its first decision."""
+    before, after = (f"local={spot} machines, local on demand={others} machines" for spot, others in ((4, 2), (10, 3)))
+    with EventLog(Paths(settings.home).log) as log:
+        journal = Journal(log, RUN, lambda: START)
+        journal.write(ev.RunBegan("mine", "local", {}, "", 0, None, before))
+        if remains:
+            # Its part is the rest, although it holds no machine now.
+            parts = "local=6 machines, local on demand=1 machines"
+            Journal(log, "other-1", lambda: START).write(ev.RunBegan("other", "local", {}, "", 0, None, parts))
+        watch = QuotaWatch(settings)
+        assert watch(journal.state) is None
+        journal.write(ev.RentIntended(1, MARKETS[0], 4, 1, ON_DEMAND, 4.0, False, START + LEASE_TIMES.lease))
+        journal.write(ev.Rented(1, tuple(ev.Granted(f"mine-{i}", START) for i in range(4))))
+        assert watch(journal.state) == (None if remains else after)
+        assert watch(journal.state) is None
+
+
 def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Settings, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(JOB)
