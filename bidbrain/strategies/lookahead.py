@@ -142,7 +142,7 @@ class Lookahead:
         object.__setattr__(self, "_nu", np.array([offer.nu for offer in self.offers], dtype=float))
 
     def decide(self, situation: Situation) -> Decision:
-        """Renews allocations whose hour ends, and buys when most of the room is free."""
+        """Renews allocations whose hour ends, and buys when at least half of the room is free."""
         now = situation.now
         prices = np.array([situation.price(offer) for offer in self.offers], dtype=float)
         bids: Floats = prices[:, None] + DISTANCES.astype(np.float64)
@@ -192,7 +192,7 @@ class Lookahead:
     def _buy(self, situation: Situation, prices: Floats, bids: Floats) -> tuple[list[Rent], str]:
         """One allocation that fills the room, and smaller ones that pay next to it."""
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
-        if room <= situation.most_nu / 2:
+        if room < situation.most_nu / 2:
             return [], "no room for more machines"
         usd_per_work, main = self._best(room, situation, prices, bids)
         if main is None:
