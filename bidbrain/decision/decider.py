@@ -7,8 +7,8 @@ on-demand machines while spot keeps failing (`on_demand_fallback`), returns to s
 other jobs, lost machines are replaced where the strategy itself does not (`refilling`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.billing import BillingRule, End, Life, usd
@@ -31,6 +31,7 @@ from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.strategies.standard import cheapest_spot
 from bidbrain.values import Overheads
+from pricing_data.market import Market
 from pricing_data.units import HOUR, SECOND
 
 _ROUNDING = 1e-9
@@ -50,7 +51,8 @@ class Decider:
     deadline only has its safety net. `look` is the longest time to the next decision while slack runs out, or on-demand
     machines stand in. `speed` is the part of the machines' speed that checkpoints leave. A gang with `roaming` may move
     between regions. `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
-    per hour. With `caps_bids`, no bid is above `most_bid`, or above the on-demand price if that is None.
+    per hour. A first lease is as long as `lease`, in markets whose machines boot slowly as `slow_leases`. With
+    `caps_bids`, no bid is above `most_bid`, or above the on-demand price if that is None.
     """
 
     offers: tuple[Offer, ...]
@@ -63,6 +65,7 @@ class Decider:
     strategy: Strategy
     billing: BillingRule
     lease: int
+    slow_leases: Mapping[Market, int] = field(default_factory=dict)
     worth: DeadlineStrategy | None = None
     look: int = LOOK_AGAIN
     speed: float = 1.0
@@ -181,8 +184,9 @@ class Decider:
 
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost until the end of its first lease."""
-        lease = self.billing.bill(Life(0, self.lease, End.LEFT), rent.highest_price).amount
-        return usd(lease + self.held_price(rent) * -(-self.lease // SECOND))
+        lease = self.slow_leases.get(rent.offer.market, self.lease)
+        bill = self.billing.bill(Life(0, lease, End.LEFT), rent.highest_price)
+        return usd(bill.amount + self.held_price(rent) * -(-lease // SECOND))
 
     def _unhurried(self, situation: Situation) -> Decision:
         """Decides as for a job without a deadline."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from pricing_data.market import Market
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.link.usage import GpuUse, Traffic
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound, ProviderError
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies, whole
 from spotctl.home.errors import BadRequest
@@ -137,14 +138,6 @@ class MachineEnd:
 
     at: int | None
     reason: EndReason | None
-
-
-@dataclass(frozen=True, slots=True)
-class BootSign:
-    """How far a machine's boot has come: to a stage of `spotctl.log.boots`. `sign` changes when it moves on there."""
-
-    stage: str
-    sign: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +312,7 @@ class CloudProvider(ABC):
     def boot_sign(self, machine: str) -> BootSign | None:
         """How far the boot of a machine has come whose agent does not answer; None: this provider sees nothing of it.
 
-        Without signs, the machine has a stated time until its agent answers (`spotctl.log.boots`).
+        Without signs, the machine has a stated time until its agent answers (`spotctl.clouds.boot`).
         """
         return None
 

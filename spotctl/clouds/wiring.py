@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from pricing_data.known_clouds import cloud_names, has_part, part_of
 from pricing_data.market import Market, is_region_of
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, ProviderError, each
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
-from spotctl.clouds.provider import BootSign, CloudProvider, Holdings, Machine, MachineRequest, Resource
+from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, Resource
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import WallClock

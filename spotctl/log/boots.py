@@ -1,7 +1,7 @@
 """The boot of a rented machine, from its order until its agent answers: its stages, and when it counts as silent.
 
 A new stage, and any change within one, is a sign of life (`BootAdvanced`). A machine is silent once it has shown none
-for the time stated for its kind, however far it has come; one that goes on showing signs may take `_LONGEST` times as
+for the time stated for its kind, however far it has come; one that goes on showing signs may take `LONGEST` times as
 long. A silent machine is returned before another takes its place. Pure.
 """
 
@@ -11,45 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pricing_data.catalog import XEN
-from pricing_data.known_clouds import has_part, part_of
-from pricing_data.market import Market
 from pricing_data.units import MINUTE
-from spotctl.home.cloud import cloud_of
+from spotctl.clouds.boot import LONGEST, STAGES, stated_time
 
 if TYPE_CHECKING:
-    from spotctl.clouds.link import LeaseTimes
     from spotctl.log.state import Allocation, Held, RunState
 
-STAGES = ("ordered", "running", "console", "ssh", "packages", "agent")
-"""In this order: granted, running by its cloud's word, its console shows output, ssh answers, what it needs is copied
-to it, its agent answers."""
-
-_USUAL, _WITH_GPUS, _LATE_CONSOLE, _BARE_METAL = 4 * MINUTE, 8 * MINUTE, 10 * MINUTE, 20 * MINUTE
-"""The longest time without a sign. Assumed, as no account has measured it: firmware that counts terabytes of memory is
-quiet for minutes, bare metal for a quarter of an hour, and EC2 posts the console of types before Nitro minutes late."""
-
-_LONGEST = 3.5
-"""How many times its stated time a boot may take until files can be copied to the machine."""
-
-
-def stated_time(market: Market) -> int | None:
-    """How long a booting machine of a market may show no sign of life; None on a cloud that rents nothing."""
-    if cloud_of(market.cloud).settings is None:
-        return None
-    if not has_part(market.cloud, "machine_types"):
-        return _LATE_CONSOLE
-    traits = part_of(market.cloud, "machine_types").traits_of(market.instance_type)
-    if traits.hypervisor == "none":
-        return _BARE_METAL
-    if traits.hypervisor == XEN:
-        return _LATE_CONSOLE
-    return _USUAL if traits.accelerator_gib is None else _WITH_GPUS
-
-
-def first_lease(market: Market, times: LeaseTimes) -> int:
-    """How long the lease of an order lasts: a machine ends itself when it boots after the end of its lease."""
-    return max(times.lease, round((stated_time(market) or 0) * _LONGEST))
+MAX_SILENT_MACHINES = 3
+"""A run ends after this many machines in a row whose agents never answered: the image, the network or the start-up
+script is at fault, and the next machine would not answer either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +45,9 @@ def boot_of(state: RunState, held: Held, teardown: int = 0, watched_since: int =
         quiet = max(held.signed_at, watched_since) + stated
         if quiet < due:
             due, why = quiet, f"it has shown nothing new for {stated // MINUTE} minutes (last stage: {held.stage})"
-        longest = max(held.granted_at, watched_since) + round(stated * _LONGEST)
+        longest = max(held.granted_at, watched_since) + round(stated * LONGEST)
         if longest < due and held.stage != "packages":
-            due, why = longest, f"it has not come up in {stated * _LONGEST / MINUTE:.0f} minutes (stage: {held.stage})"
+            due, why = longest, f"it has not come up in {stated * LONGEST / MINUTE:.0f} minutes (stage: {held.stage})"
     return Boot(held.stage, due, why)
 
 

@@ -24,6 +24,7 @@ from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, counted, usd_text
+from spotctl.clouds.boot import first_lease
 from spotctl.clouds.link import LeaseTimes
 from spotctl.files.job.spec import AUTO, JobSpec
 from spotctl.home.errors import BadRequest
@@ -77,6 +78,9 @@ def build_decider(
     if roams:
         history, saved = fleet.market_history, allocated.demand.saved_gb
         roaming = roaming_of(fleet.offers, history.histories, history.hazards, history.now, catalog.lists, saved)
+    times = LeaseTimes.of(spec)
+    markets = {offer.market for offer in (fleet.baseline.offer, *fleet.offers)}
+    leases = {market: first_lease(market, times) for market in markets}
     decider = Decider(
         offers=fleet.offers,
         baseline=fleet.baseline,
@@ -87,7 +91,8 @@ def build_decider(
         deadline=deadline,
         strategy=strategy,
         billing=inputs.billing,
-        lease=LeaseTimes.of(spec).committed,
+        lease=times.committed,
+        slow_leases={market: lease + times.teardown for market, lease in leases.items() if lease > times.lease},
         worth=None if deadline is None or roaming is not None else _worth(fleet),
         roaming=None if deadline is None else roaming,
         caps_bids=True,

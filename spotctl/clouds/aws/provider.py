@@ -38,9 +38,10 @@ from spotctl.clouds.aws.orders import (
 )
 from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered, each
-from spotctl.clouds.provider import BootSign, Holdings, Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of

@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound, ProviderError
 from spotctl.clouds.link import (
     AgentLink,
@@ -28,7 +29,7 @@ from spotctl.clouds.link import (
     link_key,
     link_secret,
 )
-from spotctl.clouds.provider import BootSign, CloudProvider, Machine, MachineRequest
+from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest
 from spotctl.clouds.remote import home
 from spotctl.clouds.remote.bundle import Archive, Packages, code_wheel, packages_for
 from spotctl.clouds.remote.connections import MachineConnection

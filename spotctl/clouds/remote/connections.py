@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pricing_data.errors import PricingDataError
 from spotctl.agent import layout
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import ErrorAction, ProviderError, Unanswered, Unusable, action_for
 from spotctl.clouds.link import MachineSupplies, ReverseTunnel
-from spotctl.clouds.provider import BootSign
 from spotctl.clouds.remote.home import RemoteHome
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.machine_setup import Bringing

@@ -20,10 +20,10 @@ from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, counted, usd_text
+from spotctl.clouds.boot import first_lease
 from spotctl.clouds.link import LeaseTimes
 from spotctl.home.errors import SpotctlError
 from spotctl.log import budget, events as ev
-from spotctl.log.boots import first_lease
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET
 from spotctl.planning.forecast import deciders, forecast_job

@@ -14,6 +14,7 @@ from typing import TypeVar
 import stamina
 
 from pricing_data.units import SECOND
+from spotctl.clouds.boot import first_lease
 from spotctl.clouds.errors import (
     MADE_WITHIN,
     ErrorAction,
@@ -35,7 +36,6 @@ from spotctl.clouds.provider import Machine, MachineRequest, MachineState, Resou
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.log import events as ev
-from spotctl.log.boots import first_lease
 from spotctl.log.budget import LISTING_DELAY
 from spotctl.log.events import Event, Intended
 from spotctl.log.folding import ABANDONED, fold

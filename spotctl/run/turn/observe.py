@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
+from spotctl.clouds.boot import STAGES
 from spotctl.clouds.provider import EndReason, Machine, MachineState
 from spotctl.home.installation import INTENT_TAG
 from spotctl.log import events as ev
-from spotctl.log.boots import STAGES
 from spotctl.log.budget import LISTING_DELAY
 from spotctl.log.events import Event
 from spotctl.log.state import BROKE, EVICTED, LEASE_ENDED, NOT_LISTED, RunState

@@ -10,8 +10,9 @@ from math import inf
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from pricing_data.market import Market
 from pricing_data.units import HOUR
+from spotctl.clouds.boot import stated_time
 from spotctl.clouds.link import LeaseTimes
-from spotctl.log.boots import clouds_that_answer, stated_time
+from spotctl.log.boots import clouds_that_answer
 from spotctl.log.events import RenewIntended, ReturnIntended
 from spotctl.log.state import EVICTED, Allocation, Held, RunState, covers
 

@@ -36,10 +36,6 @@ DECIDE_EVERY = 5 * MINUTE
 NOTE_STANDING_SECONDS = 10.0
 """How much longer the market's clock has stood when the log says so again."""
 
-MAX_SILENT_MACHINES = 3
-"""A run ends after this many machines in a row whose agents never answered: the image, the network or the start-up
-script is at fault, and the next machine would not answer either."""
-
 UNWATCHED = 2 * MINUTE
 """A longer pause between two looks at booting machines, as when a laptop sleeps, hides their signs of life."""
 
@@ -295,7 +291,7 @@ class Runner:
 
         # A run ends that has wanted machines for too long and got none, or none that answered.
         useless = self.state.useless(since)
-        if useless >= MAX_SILENT_MACHINES:
+        if useless >= boots.MAX_SILENT_MACHINES:
             self._stop(
                 FAILED, f"{useless} machines in a row {boots.never_answered(self.state, self._executor.silence)}"
             )

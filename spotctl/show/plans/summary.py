@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from math import isfinite
+from math import ceil, isfinite
 
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.known_spells import UNSEEN
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, format_time, moment, usd_text
+from spotctl.clouds.boot import stated_time
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
+from spotctl.files.job.values import CLOSE
+from spotctl.log.boots import MAX_SILENT_MACHINES
 from spotctl.planning.explain import launch_moment
 from spotctl.planning.forecast import finish_by, forecast_of
 from spotctl.planning.values import JobPlan
@@ -26,6 +29,8 @@ def summary(plan: JobPlan) -> Iterator[tuple[str, str]]:
     yield "evictions", _evictions(plan)
     yield "on demand", _on_demand(plan)
     yield "next best", _next_best(plan)
+    if (lost := _if_none_boots(plan)) is not None:
+        yield "dead boots", lost
     if (turns := _turns(plan)) is not None:
         yield "turns", turns
 
@@ -152,6 +157,24 @@ def _next_best(plan: JobPlan) -> str:
         f"{more:.0%} more" if more >= 0.005 else f"{-more:.0%} less by this estimate" if more <= -0.005 else "as much"
     )
     return f"about {usd_text(usd)}{' per hour' if assumed else ''} on {best.market}: {change}"
+
+
+def _if_none_boots(plan: JobPlan) -> str | None:
+    """The most that machines cost which are ordered together and do not boot; of others, one is tried at a time."""
+    is_close, lost = plan.job.spec.resources.placement == CLOSE, list[tuple[float, int, int]]()
+    for choice in plan.cost.choice:
+        market, machines = choice.rent.offer.market, choice.rent.machines
+        stated = stated_time(market)
+        if stated is not None and machines > 1 and (is_close or market.reservation):
+            orders = ceil(MAX_SILENT_MACHINES / machines)
+            usd = orders * machines * choice.price / NANOS_PER_DOLLAR * stated / HOUR
+            lost.append((usd, machines, stated // MINUTE))
+    usd, machines, minutes = max(lost, default=(0.0, 0, 0))
+    if not usd:
+        return None
+    return (
+        f"up to {usd_text(usd)}: {machines} machines are ordered together, and returned after {minutes} silent minutes"
+    )
 
 
 def _turns(plan: JobPlan) -> str | None:

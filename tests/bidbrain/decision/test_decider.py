@@ -14,7 +14,7 @@ from bidbrain.decision.roaming import Roaming
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, SavedState
 from bidbrain.strategies.regions_knowledge import Known
 from pricing_data.market import Market
-from pricing_data.units import HOUR
+from pricing_data.units import HOUR, MINUTE
 from tests.bidbrain.decision.deciders import ROOM, A, B, C, deciding, held, rents, situation
 from tests.spotctl.planning.worlds import CENT, NOW
 
@@ -179,3 +179,11 @@ def test_on_demand_machines_of_several_markets_keep_to_the_quota_that_they_share
     assert rents(made.decide(situation(held(1, A, 2, None)))) == [Rent(B, 3, None)]
     assert rents(made.decide(situation(held(1, A, 8, None)))) == []
     assert rents(made.decide(situation(held(1, C, 2, None)))) == [Rent(B, 4, None)]
+
+
+def test_the_budget_covers_the_longer_lease_of_machines_that_boot_slowly() -> None:
+    """On demand at $0.20/h, 8 machines cost $0.43 in 16 minutes, and $1.92 in 72 minutes."""
+    usual = replace(deciding(Rent(A, 8, None)), slow_leases={B.market: 72 * MINUTE})
+    slow = replace(deciding(Rent(A, 8, None)), slow_leases={A.market: 72 * MINUTE})
+    now = replace(situation(), usd_left=1.0)
+    assert (rents(usual.decide(now)), rents(slow.decide(now))) == ([Rent(A, 8, None)], [Rent(A, 4, None)])

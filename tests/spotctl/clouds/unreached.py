@@ -11,9 +11,10 @@ import numpy as np
 from pricing_data.list_prices import ListPrices, shipped
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.link import Invocation, MachineLink, MachineStatus, MachineSupplies
-from spotctl.clouds.provider import BootSign, MachineRequest
+from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import PriceBook
 from spotctl.home.wall_clock import wall_us

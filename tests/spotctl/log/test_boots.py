@@ -8,9 +8,10 @@ import pytest
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE, SECOND
+from spotctl.clouds.boot import first_lease, stated_time
 from spotctl.clouds.link import LeaseTimes
 from spotctl.log import events as ev
-from spotctl.log.boots import boot_of, first_lease, silent, stated_time
+from spotctl.log.boots import boot_of, silent
 from spotctl.log.folding import after
 from spotctl.log.state import LogRow, RunState
 from spotctl.show.runs.lines import happened

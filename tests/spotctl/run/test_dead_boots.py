@@ -18,13 +18,13 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import DAY, MINUTE
+from spotctl.clouds.boot import stated_time
 from spotctl.clouds.link import MachineLink
 from spotctl.clouds.provider import CloudProvider
 from spotctl.clouds.remote import connections
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.home.wall_clock import WallClock
 from spotctl.log import events as ev
-from spotctl.log.boots import stated_time
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import FAILED
 from spotctl.log.state import RunState

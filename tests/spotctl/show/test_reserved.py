@@ -70,6 +70,13 @@ def test_a_launch_says_once_why_a_reservation_was_refused() -> None:
     assert happened(fold(LOG[:1]), fold(refusing(AWS[0], PRICE, "NoCapacity"))) == []
 
 
+@pytest.mark.parametrize(("price", "usd"), [(0, None), (2 * CENT, "$0.01")])
+def test_a_plan_states_what_machines_that_are_ordered_together_cost_if_none_boots(price: int, usd: str | None) -> None:
+    plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), reserved(4, price)))
+    stated = usd and f"up to {usd}: 4 machines are ordered together, and returned after 4 silent minutes"
+    assert dict(summary(plan)).get("dead boots") == stated
+
+
 @pytest.mark.parametrize("price", [0, 2 * CENT])
 def test_a_plan_names_the_reservation_its_price_and_its_end(price: int) -> None:
     plan = planned(holding_reservations(replace(gang(4), hours=2 * HOUR), reserved(4, price)))

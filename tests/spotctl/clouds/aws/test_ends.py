@@ -9,9 +9,10 @@ import pytest
 from pricing_data.units import parse_time, to_micros
 from spotctl.clouds.aws.inventory import machine_of
 from spotctl.clouds.aws.orders import parts_of
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NotFound, Unanswered
 from spotctl.clouds.link import MachineSupplies
-from spotctl.clouds.provider import BootSign, EndReason, MachineRequest, MachineState
+from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
 from tests.cloud.host import Records
 from tests.servers.aws import AwsFault, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import ProviderError, Throttled, Unanswered, Unusable
-from spotctl.clouds.provider import BootSign
 from spotctl.clouds.remote.connections import LONGEST_LOOK_SECONDS, MachineConnection, judged
 from spotctl.clouds.remote.home import RemoteHome
 from spotctl.clouds.remote.machine import RemoteMachine
