@@ -158,7 +158,7 @@ def run() -> str:
         ),
         Row(f"{what}, later", shown(later), f"at most {shown(LIMIT)}", times_faster(later, LIMIT)),
         Row(
-            f"{what}, when no costs are kept: after a repair, or a new format of them",
+            f"{what}, when no costs are kept: after a new format of them",
             shown(none_kept),
             f"at most {shown(FIRST_LIMIT)}",
             times_faster(none_kept, FIRST_LIMIT),

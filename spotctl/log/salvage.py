@@ -21,7 +21,7 @@ from spotctl.log.events import RowsLost, RunBegan
 from spotctl.log.folding import after, fold
 from spotctl.log.jobs import is_running
 from spotctl.log.loss import Loss, RawLog, RawRow, foreign_rows, left, losses_of, misnumbered_runs, repaired
-from spotctl.log.outcomes import AlreadyRunning, BrokenLog
+from spotctl.log.outcomes import AlreadyRunning, BrokenLog, LogFailed
 from spotctl.log.schema import StoredRow, checksum
 from spotctl.log.state import LogRow, RunState
 from spotctl.log.store import EventLog
@@ -157,6 +157,15 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     for end in ("", "-wal", "-shm"):
         new.with_name(new.name + end).unlink(missing_ok=True)
     write_rows(new, repaired(salvaged.rows, salvaged.losses, wall_us()))
+    # What was kept of a run belongs to the last link of its rows, and so stays right where none of them is lost.
+    with (
+        suppress(sqlite3.Error, ValueError, LogFailed),
+        closing(store.connect(paths.log, "ro")) as damaged,
+        EventLog(new) as log,
+    ):
+        ends = log.ends()
+        for table in ("final_costs", "final_views"):
+            log.keep(table, [(ends[run], texts) for run, texts in schema.final(damaged, table, ends).items()])
     kept = paths.log.with_name(f"{paths.log.name}{_KEPT}{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     for end in ("", "-wal", "-shm"):
         part = paths.log.with_name(paths.log.name + end)

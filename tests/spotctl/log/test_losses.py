@@ -250,6 +250,17 @@ def test_the_mark_names_rows_kinds_and_time(log: Path) -> None:
     assert (mark["since"], mark["until"]) == (NIGHT + 2 * MINUTE, NIGHT + 4 * HOUR)
 
 
+def test_a_repair_keeps_what_is_known_of_sound_runs(log: Path) -> None:
+    before = group_of(spotctl("report", "cost", "--json").json, "tune")
+    assert spotctl("status").code == 0
+    damaged(log, "MachineRan")
+    repaired()
+    with EventLog(log) as opened:
+        kept = [opened.final(table, opened.ends()).keys() for table in ("final_costs", "final_views")]
+    assert kept == [{OTHER}, {OTHER}]
+    assert group_of(spotctl("report", "cost", "--json").json, "tune") == before
+
+
 def test_traffic_of_a_machine_whose_row_is_lost_fails_no_report(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
