@@ -9,7 +9,7 @@ from functools import partial
 from pricing_data.market import Market
 from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, code_of
-from spotctl.clouds.aws.cloud import AwsMachineSettings
+from spotctl.clouds.aws.cloud import AwsMachineSettings, partition_of
 from spotctl.clouds.aws.orders import CLOUD, Row, pool_of, raise_command
 from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import NotFound, QuotaReached
@@ -19,7 +19,6 @@ from spotctl.home.installation import INSTALLATION_TAG
 
 SMALL = "t3.micro"
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
-_ANY_REGION = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Checks:
         about = f"region {region}"
         asked = {"RegionNames": [region], "AllRegions": True}
         try:
-            answer = self.calls.ec2(_home_of(region), "DescribeRegions", about, **asked)["Regions"]
+            answer = self.calls.ec2(partition_of(region).home, "DescribeRegions", about, **asked)["Regions"]
         except SpotctlError as error:
             if code_of(error) == "InvalidParameterValue":
                 raise NotFound(f"AWS has no {about}; correct regions") from error
@@ -130,12 +129,6 @@ class Checks:
         if state != "Enabled":
             raise BadRequest(f"key {key} is {state}; enable it, or correct kms_key in [aws]")
         return "enabled"
-
-
-def _home_of(region: str) -> str:
-    """A region of the same partition that every account has."""
-    partitions = {"cn-": "cn-north-1", "us-gov-": "us-gov-west-1"}
-    return next((home for prefix, home in partitions.items() if region.startswith(prefix)), _ANY_REGION)
 
 
 def usual_request(calls: AwsCalls, settings: AwsMachineSettings, region: str) -> MachineRequest:

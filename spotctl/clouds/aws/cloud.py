@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pricing_data.known_clouds import CloudMarkets
 from pricing_data.units import MINUTE
@@ -28,6 +28,25 @@ REGIONS = frozenset(
     us-gov-west-1 cn-north-1 cn-northwest-1
     """.split()
 )
+
+
+class Partition(NamedTuple):
+    """Regions with accounts of their own: the part of their resources' names that says so, and a region that each such
+    account has (https://docs.aws.amazon.com/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html)."""
+
+    name: str
+    home: str
+
+
+def partition_of(region: str) -> Partition:
+    """The partition of a region.
+
+    >>> partition_of("cn-northwest-1").name, partition_of("us-gov-east-1").name, partition_of("eu-west-1").name
+    ('aws-cn', 'aws-us-gov', 'aws')
+    """
+    others = {"cn-": Partition("aws-cn", "cn-north-1"), "us-gov-": Partition("aws-us-gov", "us-gov-west-1")}
+    known = (partition for prefix, partition in others.items() if region.startswith(prefix))
+    return next(known, Partition("aws", "us-east-1"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pricing_data.errors import AccessDenied, NoAnswer, RateLimited, RequestRejected, UnknownResource
-from spotctl.clouds.aws.cloud import PRICE_LIST_REGION, AwsMachineSettings, AwsSettings
+from spotctl.clouds.aws.cloud import PRICE_LIST_REGION, AwsMachineSettings, AwsSettings, partition_of
 from spotctl.clouds.aws.orders import STANDARD, Ec2Hardware, Row, parameter_for, raise_command
 from spotctl.clouds.aws.permissions import (
     BUY,
@@ -33,6 +33,7 @@ from spotctl.clouds.aws.permissions import (
     TAG,
     TAGGED_AT_PURCHASE,
     ResourceKind,
+    in_partition,
     policy,
     trial_policy,
     trial_role_policy,
@@ -104,12 +105,16 @@ def _permissions(session: AwsSession, region: str, settings: AwsMachineSettings)
         yield Finding("aws", "permissions not tried", Level.NOTE, tried.reasons())
 
 
-def _policy(settings: Settings) -> dict[str, Any]:
+def _document(name: str, settings: Settings) -> dict[str, Any]:
+    """A policy for the partition of the region that is configured."""
     chosen = settings.table("aws", AwsMachineSettings)
-    return policy(chosen.kms_key, chosen.roles)
+    documents = {"aws-try": trial_policy, "aws-try-role": trial_role_policy}
+    made = documents.get(name, partial(policy, chosen.kms_key, chosen.roles))()
+    named = (*chosen.regions, *(os.environ.get(variable, "") for variable in ("AWS_REGION", "AWS_DEFAULT_REGION")))
+    return in_partition(made, partition_of(next(filter(None, named), "")).name)
 
 
-POLICIES = {"aws": _policy, "aws-try": lambda _: trial_policy(), "aws-try-role": lambda _: trial_role_policy()}
+POLICIES = {name: partial(_document, name) for name in ("aws", "aws-try", "aws-try-role")}
 
 
 NAME: Final = "spotctl-doctor"

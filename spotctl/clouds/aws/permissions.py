@@ -6,6 +6,7 @@ allows changing and ending only resources with a tag of the installation, and bu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -129,6 +130,15 @@ _USED_AT_PURCHASE = ("subnet", "security-group", "placement-group", "capacity-re
 _KMS = (
     "kms:CreateGrant kms:Decrypt kms:DescribeKey kms:GenerateDataKeyWithoutPlaintext kms:ReEncryptFrom kms:ReEncryptTo"
 ).split()
+
+
+def in_partition(document: dict[str, Any], partition: str) -> dict[str, Any]:
+    """A policy with the names of resources and services in a partition."""
+    text = json.dumps(document).replace("arn:aws:", f"arn:{partition}:")
+    if partition == "aws-cn":
+        text = text.replace('"ec2.amazonaws.com"', '"ec2.amazonaws.com.cn"')
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
 
 
 def policy(kms_key: str | None = None, roles: Iterable[str] = ("spotctl",)) -> dict[str, Any]:

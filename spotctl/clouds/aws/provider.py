@@ -19,7 +19,7 @@ from spotctl.clouds.aws import inventory
 from spotctl.clouds.aws.buyer import Buyer, Networks
 from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
 from spotctl.clouds.aws.checks import Checks, usual_request
-from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings
+from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings, partition_of
 from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of, started_of
 from spotctl.clouds.aws.orders import (
     CLOUD,
@@ -231,7 +231,8 @@ class AwsProvider(RentingProvider):
     def _all_regions(self) -> tuple[str, ...]:
         """The regions of the settings, or else all that the account has enabled."""
         if not self._regions:
-            listed = self._calls.ec2(_ANY_REGION, "DescribeRegions")["Regions"]
+            home = partition_of(self._calls.region or _ANY_REGION).home
+            listed = self._calls.ec2(home, "DescribeRegions")["Regions"]
             self._regions = tuple(sorted(row["RegionName"] for row in listed))
         return self._regions
 
@@ -347,7 +348,7 @@ def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) ->
         targets={
             "machine": {
                 "resourceType": "aws:ec2:spot-instance",
-                "resourceArns": [f"arn:aws:ec2:{region}:{account}:instance/{instance}"],
+                "resourceArns": [f"arn:{partition_of(region).name}:ec2:{region}:{account}:instance/{instance}"],
                 "selectionMode": "ALL",
             }
         },
@@ -358,7 +359,7 @@ def interrupt(calls: AwsCalls, region: str, instance: str, installation: str) ->
                 "targets": {"SpotInstances": "machine"},
             }
         },
-        roleArn=f"arn:aws:iam::{account}:role/{TRIAL_ROLE}",
+        roleArn=f"arn:{partition_of(region).name}:iam::{account}:role/{TRIAL_ROLE}",
         tags=tags,
     )["experimentTemplate"]["id"]
     try:

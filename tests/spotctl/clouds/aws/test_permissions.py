@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,7 @@ from tests.servers.aws import AwsFault, action_of, ec2_error
 from tests.spotctl.clouds.aws.ec2 import Ec2
 from tests.spotctl.clouds.aws.standins import BID, MARKET, SETTINGS, provider
 from tests.spotctl.clouds.aws.test_leftovers import scatter
+from tests.spotctl.command_line import spotctl
 
 CALLS = LOOK | OWN | {IMAGE, BUY, GROUP, PLACEMENT}
 _USUAL = AwsMachineSettings()
@@ -206,3 +208,23 @@ def test_actions_that_no_call_names_are_there_for_those_that_need_them() -> None
 def test_a_policy_is_printed_without_the_sdk() -> None:
     code = "import spotctl.clouds.aws.permissions, sys; sys.exit('boto3' in sys.modules or 'botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["aws", "aws-try", "aws-try-role"])
+@pytest.mark.parametrize(
+    ("region", "partition"), [("us-east-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
+)
+def test_a_printed_policy_fits_a_managed_one_and_names_its_partition(
+    monkeypatch: pytest.MonkeyPatch, name: str, region: str, partition: str
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", region)
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    roles, key = [f"role-{number}" for number in range(20)], f"arn:{partition}:kms:{region}:1:key/{'a' * 36}"
+    keys = f'kms_key = "{key}"\nroles = {roles}'
+    monkeypatch.setenv("SPOTCTL_AWS", keys)
+    printed = spotctl("doctor", "--policy", name).out
+    names = re.findall(r'"arn:([^:]+):', printed)
+    assert set(names) == {partition}
+    # IAM counts no white space: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+    assert len("".join(printed.split())) <= 6144
+    assert ("ec2.amazonaws.com.cn" in printed) is (partition == "aws-cn" and name == "aws")
