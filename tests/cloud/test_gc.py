@@ -20,7 +20,7 @@ def test_gc_says_which_cloud_it_waits_for(tmp_path: Path) -> None:
     with recorded("gcp") as cloud:
         assert isinstance(cloud.server, GcpServer)
         laptop = Laptop(tmp_path, cloud.environment)
-        cloud.server.http.faults.append(Fault("instances", delay_seconds=8.0))
+        cloud.server.http.faults.append(Fault("instances", delay_seconds=6.0))
         ended = laptop.run("gc", "--cloud", "gcp")
     assert ended.returncode == 0, ended.stderr
     said, found = ended.stderr.splitlines()
