@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import Market
 from spotctl.agent.container.payload import Payload
@@ -65,7 +65,8 @@ class MachineRequest:
     installation, the run and the intent. A machine ends itself at `lease_until` unless its lease is renewed. `payload`
     is what its agent runs from the start. `secrets` become environment variables of payloads and are never written.
     `close` ones are placed close together in their zone, for a fast network between them.
-    `lease_until` and `secrets` may differ when a request is repeated. `image`, `identity` (what the machine may do),
+    `lease_until`, `secrets` and `silent` may differ when a request is repeated. Zones of `silent` machines, which never
+    booted, come last where the market leaves the zone open. `image`, `identity` (what the machine may do),
     `disk_gib` and `network` are names in the cloud's own terms; unset, the provider chooses. Machines for `containers`
     install podman when they boot. Machines of a `reservation` (its id, as the cloud names it) are taken from it, or
     none is granted; `block` says that it is a Capacity Block.
@@ -87,6 +88,7 @@ class MachineRequest:
     close: bool = False
     reservation: str = ""
     block: bool = False
+    silent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.count < 1 or (self.bid is not None and self.bid <= 0):
@@ -97,7 +99,8 @@ class MachineRequest:
 
 def same_request(known: MachineRequest, other: MachineRequest) -> bool:
     """Whether two requests differ only in what may change when a request is repeated."""
-    first, second = (replace(request, lease_until=0, secrets={}, tags=dict(request.tags)) for request in (known, other))
+    may_differ: dict[str, Any] = {"lease_until": 0, "secrets": {}, "silent": ()}
+    first, second = (replace(request, tags=dict(request.tags), **may_differ) for request in (known, other))
     return first == second
 
 

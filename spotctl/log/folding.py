@@ -211,7 +211,7 @@ def _ended(state: RunState, event: ev.MachineEnded, at: int) -> RunState:
 
 
 def _silent(state: RunState, event: ev.BootSilent, at: int) -> RunState:
-    state = _machine(state, event.id, silence=event.why, console=event.console)
+    state = _machine(state, event.id, silence=event.why, silent_at=at, console=event.console)
     return _avoided(state, event.id, at, lambda held: held.useless, eviction=False)
 
 

@@ -68,7 +68,8 @@ class Held:
     """A machine, also after its end.
 
     `granted_at` is when its order was answered, `stage` how far its boot has come, and `sign`, shown at `signed_at`,
-    its last sign of life there. `silence` is why it counted as silent, and `console` the end of its console (`boots`).
+    its last sign of life there. `silence` is why it counted as silent at `silent_at`, and `console` the end of its
+    console (`boots`).
     `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
     as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
     apart from its allocation: the budget does not cover another lease. `cards`, noted at `cards_at`, is how busy its
@@ -84,6 +85,7 @@ class Held:
     sign: str = ""
     signed_at: int = 0
     silence: str = ""
+    silent_at: int = 0
     console: str = ""
     running: bool = False
     ran: int | None = None

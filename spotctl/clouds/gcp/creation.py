@@ -145,7 +145,8 @@ class Creation:
         raise refused or self._absent()
 
     def _zones(self) -> Iterator[tuple[str, GcpHardware]]:
-        """The market's zones that have its machine type; all requests of a run start with the same zone."""
+        """The market's zones that have its machine type; all requests of a run start with the same zone, unless its
+        machines did not boot there."""
         market = self._request.market
         zones = [market.zone]
         if market.zone == NO_ZONE:
@@ -157,7 +158,8 @@ class Creation:
 
         start = int.from_bytes(self._order.scope.encode()) % max(len(zones), 1)
         name, attached = split_type(market.instance_type)
-        for zone in zones[start:] + zones[:start]:
+        dead = {place[0] for place in map(orders.place_of, self._request.silent) if place is not None}
+        for zone in sorted(zones[start:] + zones[:start], key=dead.__contains__):
             what = f"machine type {name} in {zone}"
             try:
                 type_ = self._calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)

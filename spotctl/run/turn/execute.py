@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import stamina
@@ -336,8 +336,12 @@ class Executor:
             self._journal.catch_up()
             if self._journal.state.stopping is not None:
                 raise (Unanswered if unanswered else NotSent)("the run ends")
+            state, ordered = self._journal.state, self._journal.state.ordered[intent.intent]
+            # Those known when it was ordered: a repeated order must begin in the same zone.
+            silent = (held for held in state.machines.values() if held.silence and held.silent_at <= ordered)
+            request = request_of(intent, self._environment, self._workload)
             try:
-                return self._provider.create(request_of(intent, self._environment, self._workload))
+                return self._provider.create(replace(request, silent=tuple(held.id for held in silent)))
             except Unanswered:
                 unanswered = True
                 raise

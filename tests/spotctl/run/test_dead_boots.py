@@ -70,11 +70,13 @@ class Launch:
     provider: CloudProvider
     agents: RemoteAgents
     machines: int = 1
+    zones: tuple[str, ...] = ()
     log: MemoryLog = field(default_factory=MemoryLog)
     turns: int = 0
 
     def run(self, each_turn: Callable[[], None] = lambda: None) -> ev.RunEnded:
-        markets = tuple(replace(self.cloud.market, zone=zone) for zone in ZONES[self.provider.name])
+        zones = self.zones or ZONES[self.provider.name]
+        markets = tuple(replace(self.cloud.market, zone=zone) for zone in zones)
         offers = tuple(Offer(market, 4.0, ON_DEMAND) for market in markets)
         prices = SteadyPrices(markets, PRICE)
         tariff = Tariff(
@@ -246,3 +248,12 @@ def test_the_other_nodes_are_ordered_once_one_has_answered(launch: Launch, monke
     assert launch.run(boots).outcome == "stopped"
     assert [order.machines for order in launch.state.orders.values()] == [1, 3]
     assert len(launch.bought) == launch.machines
+
+
+@pytest.mark.parametrize("launch", ["gcp"], indirect=True)
+def test_where_the_market_leaves_the_zone_open_the_next_machine_is_in_another(launch: Launch) -> None:
+    launch.zones = ("-",)
+    launch.run()
+    zones = [name.split(":")[1] for name in launch.state.machines]
+    assert len(zones) == 3
+    assert all(before != after for before, after in pairwise(zones))
