@@ -27,6 +27,7 @@ from moto.s3.models import s3_backends
 
 from spotctl.clouds.aws.permissions import policy
 from tests.cloud.api import Left, Rented, now_micros
+from tests.cloud.aws_accounts import NewAccount
 from tests.cloud.aws_books import BY_USER, NO_CAPACITY, PRICE, SHUT_DOWN_SECONDS, Books, Lease, SpotRequest
 from tests.cloud.aws_catalog import publish_advisor, publish_prices, publish_products, publish_scores
 from tests.cloud.aws_experiments import FIS_PATHS, Experiments
@@ -102,6 +103,7 @@ class AwsServer:
     denied: set[str] = field(default_factory=set)
     expired: bool = False
     has_route: bool = True
+    new_account: NewAccount = field(default_factory=NewAccount)
     policy: Mapping[str, Any] | None = field(default_factory=policy)
     refused: list[Access] = field(default_factory=list)
     market: AwsMarket = field(default_factory=AwsMarket)
@@ -277,7 +279,9 @@ class AwsServer:
         order = checked(response, response.ec2_backend)
         self.placement.check(response.region, order)
         self.reservations.check(order)
+        self.new_account.check_profile(order)
         response.error_on_dryrun()
+        self.new_account.check(order, self.account, self.policy)
         if served := self._served.get((response.region, order.token)):
             return _served_again(served, order)
         granted = self._grant(response.region, order)

@@ -60,7 +60,8 @@ class Fleet:
 
     `capacity` limits the machines of a size in a region that can still be had, `quota` the spot machines of the
     subscription, `prices` are nano-dollars per hour. A new machine is missing in the first `late` listings, and what
-    happens appears in the log after `log_delay_seconds`.
+    happens appears in the log after `log_delay_seconds`. `addresses` limits the public addresses of a region,
+    `regions` are those that the subscription may use, and not every offer `sells_spot`.
     """
 
     def __init__(self, host: MachineHost) -> None:
@@ -70,6 +71,10 @@ class Fleet:
         self.late = 0
         self.capacity: dict[tuple[str, str], int] = {}
         self.quota: int | None = None
+        # https://github.com/giantswarm/azure-operator/issues/163, https://github.com/Azure/azure-cli/issues/32567
+        self.addresses: int | None = None
+        self.regions: frozenset[str] | None = None
+        self.sells_spot = True
         self.cores, self.family_cores = 1000, dict[str, int]()
         self.prices: dict[tuple[str, str], int] = {}
         self.log: list[Body] = []
@@ -113,6 +118,13 @@ class Fleet:
             self._check(one)
             self.reservations.check(one)
         held = [vm.body for vm in self.alive()]
+        if self.addresses is not None and len(held) + len(vms) > self.addresses:
+            text = f"Cannot create more than {self.addresses} public IP addresses with static allocation method"
+            message = f"{text} for this subscription in this region."
+            raise invalid_deployment({"code": "StaticPublicIPCountLimitReached", "message": message})
+        if not self.sells_spot and _spot(vms):
+            message = "Azure Spot is not supported for subscription."
+            raise invalid_deployment({"code": "OperationNotAllowed", "message": message})
         if self.quota is not None:
             self._check_quota("LowPriorityCores", self.quota, _spot(held), _spot(vms))
         regular = ([one for one in bodies if one not in _spot(bodies)] for bodies in (held, vms))
@@ -146,6 +158,10 @@ class Fleet:
         if not any(one["name"] == size and region in one["locations"] for one in self.sizes):
             message = f"The requested VM size {size} is not available in location '{region}'."
             raise invalid_deployment({"code": "SkuNotAvailable", "message": message})
+        if self.regions is not None and region not in self.regions:
+            text = "This policy maintains a set of best available regions where your subscription can deploy resources."
+            message = f"Resource '{one['name']}' was disallowed by Azure: {text}"
+            raise invalid_deployment({"code": "RequestDisallowedByAzure", "message": message})
         image = properties["storageProfile"]["imageReference"]
         urn = ":".join(str(image.get(name)) for name in ("publisher", "offer", "sku"))
         if "id" not in image and urn not in IMAGES:

@@ -59,6 +59,9 @@ class GcpServer:
         self._disks: dict[tuple[str, str], compute_v1.Disk] = {}
         self._addresses: dict[tuple[str, str], compute_v1.Address] = {}
         self._pages: dict[str, int] = {}
+        self.locations: frozenset[str] | None = None
+        """The regions that the organization allows; None: all."""
+        self.external_addresses = self.default_account = True
         self.custom = set[str]()
         """Networks without subnetworks of their own."""
         self.networks = {"default": f"{HOST}/projects/{PROJECT}/global/networks/default"}
@@ -213,6 +216,7 @@ class GcpServer:
             if (known := self.project.repeated(call)) is not None:
                 return known.message
             self._check_references(instance, types)
+            self._check_policies(instance, zone)
             self.policies.check(instance, zone)
             self.reservations.check(instance, zone)
             if any(
@@ -224,6 +228,23 @@ class GcpServer:
                 self._check_quotas(zone, instance, kind)
             refusal = self.reservations.refusal(instance, zone)
             return self.project.creation(call, kind, caller, refusal).message
+
+    def _check_policies(self, instance: compute_v1.Instance, zone: str) -> None:
+        """The organization's rules, in Google's words:
+        https://github.com/gardener/gardener-extension-provider-gcp/issues/415 and
+        https://github.com/GoogleCloudPlatform/oss-test-infra/pull/2703"""
+        if self.locations is not None and zone.rpartition("-")[0] not in self.locations:
+            text = f"Location ZONE:{zone} violates constraint constraints/gcp.resourceLocations on the resource"
+            raise Refused(412, f"{text} projects/{PROJECT}/zones/{zone}/instances/{instance.name}.", "conditionNotMet")
+        outside = any(one.access_configs for one in instance.network_interfaces)
+        if outside and not self.external_addresses:
+            text = f"Constraint constraints/compute.vmExternalIpAccess violated for project {PROJECT}. Add instance"
+            raise Refused(
+                412, f"{text} {instance.name} to the constraint to use external IP with it.", "conditionNotMet"
+            )
+        if not self.default_account and instance.service_accounts[0].email == "default":
+            account = f"projects/{PROJECT}/serviceAccounts/1-compute@developer.gserviceaccount.com"
+            raise Refused(400, f"The resource '{account}' of type 'serviceAccount' was not found.", "invalid")
 
     def _check_quotas(self, zone: str, instance: compute_v1.Instance, kind: compute_v1.MachineType) -> None:
         """Refuses a machine for which a quota of its series, of spot machines or of the project is too small."""
@@ -241,6 +262,11 @@ class GcpServer:
         if not spot:
             everywhere = sum(one.vcpus for one in held if not one.is_spot)
             limits.append(("CPUS_ALL_REGIONS", self.project_quotas.get("CPUS_ALL_REGIONS"), everywhere, "all regions"))
+        if any(one.access_configs for one in instance.network_interfaces):
+            # One address for each machine; the loop adds the machine's vCPUs.
+            there = sum(one.zone.rpartition("-")[0] == region for one in running)
+            addresses = self.quotas.get("IN_USE_ADDRESSES")
+            limits.append(("IN_USE_ADDRESSES", addresses, there + 1 - kind.guest_cpus, f"region {region}"))
         for name, most, used, where in limits:
             if most is not None and used + kind.guest_cpus > most:
                 raise Refused(403, f"Quota '{name}' exceeded. Limit: {most} in {where}.", "quotaExceeded")
