@@ -64,7 +64,9 @@ class Buyer:
                 raise Unanswered(f"{market}: EC2 does not know its new {group} yet; spotctl tries again") from error
             if code_of(error) in _VCPU_LIMITS and (pool := pool_of(market.instance_type)) is not None:
                 command = raise_command(pool.code(spot=request.bid is not None), market.region)
-                raise QuotaReached(f"{error} as {pool.name}: {command}") from error.__cause__
+                reached = QuotaReached(f"{error} as {pool.name}: {command}")
+                reached.scope = error.scope if isinstance(error, ProviderError) else reached.scope
+                raise reached from error.__cause__
             raise
         rows: Sequence[Row] = answer["Instances"]
         return rows

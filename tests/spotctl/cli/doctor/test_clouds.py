@@ -67,9 +67,12 @@ class WithQuotas:
 
     below: Any
     vcpus: dict[str, float] = field(default_factory=lambda: {"L-34B43A08": 640.0, "L-1216C47A": 64.0})
+    refusal: Reply | None = None
 
     def answer(self, request: Request) -> Reply:
         if request.headers.get("x-amz-target", "").endswith(".GetServiceQuota"):
+            if self.refusal is not None:
+                return self.refusal
             asked = request.json()
             assert asked["ServiceCode"] == "ec2"
             return Reply.of_json({"Quota": {"Value": self.vcpus[asked["QuotaCode"]]}})
@@ -120,6 +123,22 @@ def test_aws(aws: AwsWorld, tmp_path: Path) -> None:
     changing = [name for name in asked if not name.startswith(("Describe", "Get"))]
     assert changing
     assert all(b"DryRun=true" in asked[name].body for name in changing)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "cause"),
+    [
+        ("AccessDeniedException", 400, "allow the IAM action servicequotas:GetServiceQuota"),
+        ("TooManyRequestsException", 429, "Rate exceeded"),
+        ("NoSuchResourceException", 400, "NoSuchResourceException"),
+    ],
+)
+def test_a_quota_that_cannot_be_read_says_why(aws: AwsWorld, code: str, status: int, cause: str) -> None:
+    body = json.dumps({"__type": code, "message": "Rate exceeded"}).encode()
+    aws.server.api.refusal = Reply(status, body, {"Content-Type": "application/x-amz-json-1.1"})  # type: ignore[attr-defined]
+    finding = found(spotctl("doctor", "aws", "--json"), "aws")["spot quota in us-east-1"]
+    assert (finding["level"], cause in finding["cure"]) == ("note", True)
+    assert ("allow" in finding["cure"]) is (code == "AccessDeniedException")
 
 
 def test_missing_aws_permissions_are_named(aws: AwsWorld) -> None:

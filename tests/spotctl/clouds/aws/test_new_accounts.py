@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from spotctl.clouds.aws.permissions import policy
-from spotctl.clouds.errors import NotPermitted, NotYet
+from spotctl.clouds.errors import NotPermitted, NotYet, QuotaReached, Scope
 from tests.spotctl.clouds.aws.ec2 import Ec2
 from tests.spotctl.clouds.aws.standins import MARKET, provider
 from tests.spotctl.clouds.aws.test_permissions import ORDER
@@ -48,6 +48,13 @@ def test_the_free_plan_rents_its_types_and_the_printed_policy_makes_the_role_of_
     ec2.policy, ec2.new_account.free_plan, ec2.new_account.has_spot_role = policy(), True, False
     provider().create(replace(ORDER, count=1, market=replace(MARKET, instance_type="t3.micro")))
     assert ec2.new_account.has_spot_role
+
+
+def test_the_limit_of_spot_machines_reaches_as_far_as_its_region(ec2: Ec2) -> None:
+    ec2.market.quotas["L-34B43A08"] = 1.0
+    with pytest.raises(QuotaReached, match=r"MaxSpotInstanceCountExceeded.*request-service-quota-increase") as refused:
+        provider().create(ORDER)
+    assert refused.value.scope is Scope.REGION
 
 
 def test_a_profile_that_was_just_made_is_known_a_little_later(ec2: Ec2) -> None:

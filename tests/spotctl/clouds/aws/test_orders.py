@@ -11,7 +11,7 @@ from moto.iam.models import iam_backends
 from pricing_data.units import HOUR
 from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.clouds.aws.orders import Ec2Hardware, MachineImage, parameter_for
-from spotctl.clouds.errors import NoCapacity, NotFound, TokenTaken
+from spotctl.clouds.errors import NoCapacity, NotFound, NotHere, Scope, TokenTaken
 from spotctl.clouds.provider import MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
@@ -187,8 +187,9 @@ def test_a_zone_without_a_subnet_is_not_a_market(ec2: Ec2) -> None:
         provider(replace(SETTINGS, subnets=("subnet-1",))).create(ORDER)
     for subnet in list(ec2.backend("us-east-1").describe_subnets()):
         ec2.backend("us-east-1").delete_subnet(subnet.id)
-    with pytest.raises(NotFound, match="create-default-subnet --availability-zone us-east-1a"):
+    with pytest.raises(NotHere, match=r"create-default-subnet .*--availability-zone us-east-1a") as refused:
         provider().create(ORDER)
+    assert refused.value.scope is Scope.ZONE
 
 
 @pytest.mark.parametrize(
