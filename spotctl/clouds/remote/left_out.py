@@ -13,7 +13,7 @@ _PATTERNS = (
     *("pyarrow/_pyarrow_cpp_tests.*", "pyarrow/src/*"),
 )
 
-_SERVICES = ("ec2", "iam", "pricing", "s3", "service-quotas", "sso", "sso-oidc", "ssm", "sts")
+_SERVICES = ("ec2", "iam", "kms", "pricing", "s3", "service-quotas", "sso", "sso-oidc", "ssm", "sts")
 """The services of AWS that spotctl or the SDK's sign-in uses; the SDK has a folder for each service."""
 
 RULES = " ".join((*_PATTERNS, *_SERVICES))
