@@ -59,6 +59,9 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return SOMETHING_FAILS if Level.FAILS in levels else ALL_GOOD
 
 
+RESERVED = "reserved machines count against none"
+
+
 class Check(NamedTuple):
     """A condition for renting machines: `call` says what was found, or raises the error of an order, whose
     message ends with the cure. Without the permission, an `optional` check is left out; one of a `note` says what

@@ -11,7 +11,7 @@ from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, code_of
 from spotctl.clouds.aws.cloud import AwsMachineSettings, partition_of
 from spotctl.clouds.aws.orders import CLOUD, Row, pool_of, raise_command
-from spotctl.clouds.doctor import Check
+from spotctl.clouds.doctor import RESERVED, Check
 from spotctl.clouds.errors import NotFound, QuotaReached
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -111,6 +111,8 @@ class Checks:
 
     def _quota(self) -> str:
         market, spot = self.request.market, self.request.bid is not None
+        if self.request.reservation:
+            return RESERVED
         if (pool := pool_of(market.instance_type)) is None:
             return "not known for this type"
         code, kind = pool.code(spot=spot), "spot" if spot else "on-demand"

@@ -10,7 +10,7 @@ from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.azure.buyer import AzureBuyer, image_reference, require
 from spotctl.clouds.azure.calls import MACHINE_ROLE, AzureCalls, Operation, translated
 from spotctl.clouds.azure.cloud import AzureMachineSettings
-from spotctl.clouds.doctor import Check
+from spotctl.clouds.doctor import RESERVED, Check
 from spotctl.clouds.errors import QuotaReached
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
@@ -95,6 +95,8 @@ class Checks:
 
     def _quotas(self) -> str:
         market, spot = self.request.market, self.request.bid is not None
+        if self.request.reservation:
+            return RESERVED
         name = self.limits[0 if spot else 1]
         usages = self.calls.listed(Operation.LIST_USAGES, market.region)
         left = next((int(usage["limit"]) for usage in usages if usage["name"]["value"].lower() == name.lower()), None)

@@ -109,7 +109,8 @@ class Checks:
         type_ = self.calls.unless_missing(
             calls.GET_MACHINE_TYPE, f"machine type {name} in {zone}", zone=zone, machine_type=name
         )
-        vcpus = count * (0 if type_ is None else type_.guest_cpus)
+        # Reserved machines count against no quota of vCPUs.
+        vcpus = 0 if type_ is None or self.request.reservation else count * type_.guest_cpus
         metric = "PREEMPTIBLE_CPUS" if spot and limits.get("PREEMPTIBLE_CPUS") else "CPUS"
         needed = {metric: vcpus, "IN_USE_ADDRESSES": count if self.settings.public_ip else 0}
         for quota, amount in needed.items():

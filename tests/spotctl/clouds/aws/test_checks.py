@@ -95,6 +95,12 @@ def test_what_the_settings_or_the_job_name_is_checked(
     assert cure in bad(settings, order)[what]
 
 
+def test_reserved_machines_need_no_quota(ec2: Ec2) -> None:
+    ec2.market.quotas.update(dict.fromkeys(ec2.market.quotas, 0.0))
+    assert "quota" in bad(order=replace(ORDER, bid=None))
+    assert "quota" not in bad(order=replace(ORDER, bid=None, reservation="cr-0abc"))
+
+
 def test_a_profile_that_aws_does_not_know_is_a_note_because_it_may_be_new(ec2: Ec2) -> None:
     found = findings(order=replace(ORDER, identity="unknown"))["profile unknown"]
     assert (found.level, "aws iam list-instance-profiles" in found.cure) == (Level.NOTE, True)

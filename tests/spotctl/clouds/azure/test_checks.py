@@ -57,6 +57,12 @@ def test_a_quota_that_is_too_small_is_named(world: World) -> None:
     assert "1 Total Regional Spot vCPUs in eastus, and 8 are needed; request more in the Azure portal" in words
 
 
+def test_reserved_machines_need_no_quota(world: World) -> None:
+    world.server.fleet.cores = 0
+    assert f"quotas in {MARKET.region}" in bad(findings(world, bid=None))
+    assert f"quotas in {MARKET.region}" not in bad(findings(world, bid=None, reservation="group"))
+
+
 def test_an_older_role_leaves_a_check_out(world: World) -> None:
     world.server.access.denied.add("Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read")
     assert findings(world)["image"].level is Level.NOTE

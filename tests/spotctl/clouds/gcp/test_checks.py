@@ -69,6 +69,12 @@ def test_a_small_quota_of_addresses_is_named_with_both_ways_out(made: World) -> 
     assert "CPUS is 7 in us-central1, and 8 are needed" in bad(findings(made))["quotas in us-central1"]
 
 
+def test_reserved_machines_need_no_quota_of_vcpus(made: World) -> None:
+    made.server.quotas["CPUS"] = 0.0
+    assert "quotas in us-central1" in bad(findings(made, bid=None))
+    assert "quotas in us-central1" not in bad(findings(made, bid=None, reservation="mine"))
+
+
 def test_an_older_role_leaves_a_check_out(made: World) -> None:
     made.server.denied.add("compute.networks.get")
     assert findings(made)["network default"].level is Level.NOTE
