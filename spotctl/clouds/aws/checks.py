@@ -22,7 +22,7 @@ _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class AwsChecks:
     """The checks of one request."""
 
     calls: AwsCalls

@@ -18,7 +18,7 @@ from pricing_data.units import MINUTE
 from spotctl.clouds.aws import inventory
 from spotctl.clouds.aws.buyer import Buyer, Networks
 from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
-from spotctl.clouds.aws.checks import Checks, usual_request
+from spotctl.clouds.aws.checks import AwsChecks, usual_request
 from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings, partition_of
 from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of, started_of
 from spotctl.clouds.aws.orders import (
@@ -163,7 +163,7 @@ class AwsProvider(RentingProvider):
 
     def checks(self, request: MachineRequest) -> Sequence[Check]:
         """See `CloudProvider`."""
-        return Checks(self._calls, self._settings, self._buyer, request).all
+        return AwsChecks(self._calls, self._settings, self._buyer, request).all
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; a dry run of RunInstances. It makes the security group of the run."""

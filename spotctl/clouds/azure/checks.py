@@ -20,7 +20,7 @@ SMALL, _ANY_REGION = "Standard_D2s_v5", "eastus"
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class AzureChecks:
     """The checks of one request."""
 
     calls: AzureCalls

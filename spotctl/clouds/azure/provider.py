@@ -16,7 +16,7 @@ from pricing_data.errors import CloudError
 from pricing_data.market import Market
 from spotctl.clouds.azure.buyer import AzureBuyer, families_of
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
-from spotctl.clouds.azure.checks import Checks, usual_request
+from spotctl.clouds.azure.checks import AzureChecks, usual_request
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.groups import Removal, delete_machine, group_resource, resource_in
 from spotctl.clouds.azure.orders import (
@@ -114,7 +114,7 @@ class AzureProvider(RentingProvider):
 
     def checks(self, request: MachineRequest) -> Sequence[Check]:
         with translated():
-            return Checks(self._calls, self._settings, self._buyer, request, (SPOT_QUOTA, ON_DEMAND_QUOTA)).all
+            return AzureChecks(self._calls, self._settings, self._buyer, request, (SPOT_QUOTA, ON_DEMAND_QUOTA)).all
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; the validation of a deployment. It makes the resource group of the run."""

@@ -26,7 +26,7 @@ _SSH_PORT = 22
 
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class GoogleChecks:
     """The checks of one request; `known_image` looks up its type and image, and returns the image's name."""
 
     calls: GcpCalls

@@ -23,7 +23,7 @@ from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, each
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
-from spotctl.clouds.gcp.checks import Checks, usual_request
+from spotctl.clouds.gcp.checks import GoogleChecks, usual_request
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.creation import Creation, policy_of
 from spotctl.clouds.gcp.inventory import (
@@ -121,7 +121,7 @@ class GcpProvider(RentingProvider):
 
     def checks(self, request: MachineRequest) -> Sequence[Check]:
         creation = Creation(self._calls, self._settings, request, lambda: "", self.now)
-        return Checks(self._calls, self._settings, request, creation.check).all
+        return GoogleChecks(self._calls, self._settings, request, creation.check).all
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are looked up."""

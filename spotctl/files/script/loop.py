@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spotctl.files.script.source import Scope, ScriptSource
+from spotctl.files.script.source import ScriptScope, ScriptSource
 
 _STEPS = {"backward", "partial_fit", "train_on_batch", "fit", "training_step", "value_and_grad", "grad", "zero_grad"}
 """Calls that show that a loop trains."""
@@ -36,7 +36,7 @@ class TrainingLoop:
     node: ast.For | ast.While
     states: tuple[str, ...]
     values: tuple[str, ...]
-    scope: Scope
+    scope: ScriptScope
 
 
 def loop_of(source: ScriptSource) -> TrainingLoop | None:
@@ -90,7 +90,7 @@ def _calls(source: ScriptSource, node: ast.AST, functions: set[str]) -> bool:
     return bool(names & (_STEPS | functions))
 
 
-def _states(source: ScriptSource, loop: ast.For, scope: Scope) -> tuple[str, ...]:
+def _states(source: ScriptSource, loop: ast.For, scope: ScriptScope) -> tuple[str, ...]:
     """Models, optimizers and schedules that exist before the loop."""
     # Names that the loop can see, and their values: of the module, and of its function up to the loop.
     before: dict[str, ast.expr | None] = {}
@@ -123,7 +123,7 @@ def _names(targets: list[ast.expr]) -> Iterator[ast.Name]:
         yield from (part for part in parts if isinstance(part, ast.Name))
 
 
-def _values(loop: ast.For, scope: Scope) -> tuple[str, ...]:
+def _values(loop: ast.For, scope: ScriptScope) -> tuple[str, ...]:
     """Plain values, such as the best accuracy so far, that are given before the loop and changed in it."""
     names: set[str] = set()
     for node in (node for statement in loop.body for node in ast.walk(statement)):

@@ -11,7 +11,7 @@ from spotctl.home.errors import BadRequest
 
 _MAX_BYTES = 2_000_000
 
-Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+ScriptScope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class ScriptSource:
             yield parent
             node = parent
 
-    def scope(self, node: ast.AST) -> Scope:
+    def scope(self, node: ast.AST) -> ScriptScope:
         """The function in which a node stands, or the module."""
         for outer in self.above(node):
-            if isinstance(outer, Scope):
+            if isinstance(outer, ScriptScope):
                 return outer
         return self.tree
 

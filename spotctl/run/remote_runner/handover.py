@@ -56,7 +56,7 @@ class OnlyReliable:
         return Decision(reason="the runner is about to move to the reliable machine")
 
 
-class NotYet(Workload):
+class Deferred(Workload):
     """The workload of a run while its runner moves: machines are prepared for the work, but the work does not begin.
 
     Machines boot without a payload, which could not wait for as long as the move takes, and get no tunnels to here.
@@ -184,7 +184,7 @@ class _Move:
         def strategy() -> tuple[Strategy, StrategyTerms]:
             return OnlyReliable(), rules.strategy()[1]
 
-        with closing(NotYet(workload_of(spec, environment, lambda: plan))) as workload:
+        with closing(Deferred(workload_of(spec, environment, lambda: plan))) as workload:
             runner = Runner(journal, environment, workload, replace(rules, strategy=strategy))
             sending: Future[RunnerMachine] | None = None
             while runner.state.stopping is None:
