@@ -42,7 +42,7 @@ from spotctl.nightly.night_message import (
 from spotctl.nightly.reporting import NightLog, NightReporter, StartReport
 from spotctl.nightly.state_dir import Installed, NightRecord, StateDir
 from spotctl.nightly.steps import CANNOT_RESUME, TOO_LATE, NightState, NightStep, next_step, runs_since
-from spotctl.run.notify import notify_of_alarm, secret_values
+from spotctl.run.notify import hidden, notify_of_alarm, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.machine_packages import check_machine_packages
 from spotctl.run.start.observing import RunEnd, RunObserver
@@ -242,7 +242,13 @@ class NightRunner:
                 runs.request_stop(self.name, self.settings)
             elif state.stopping is None and night.is_over(self.clock()):
                 runs.request_stop(self.name, self.settings, TOO_LATE)
-            self.log.write(run_lines.happened(last.pop(), state))
+            secrets = (
+                []
+                if state.began is None
+                else [os.environ.get(name, "") for name in state.began.spec.get("secrets", ())]
+            )
+            # A cloud may quote what it was sent.
+            self.log.write([hidden(line, secrets) for line in run_lines.happened(last.pop(), state)])
             last.append(state)
 
         def alarmed(spec: JobSpec, state: RunState, alarm: Alarm) -> None:
