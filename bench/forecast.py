@@ -87,12 +87,15 @@ def check_forecasts(world: World, hours: float, count: int) -> list[CheckedForec
 def _check_forecast(
     world: World, hours: float, at: int, future: Mapping[Market, PriceSeries]
 ) -> CheckedForecast | None:
-    """A forecast and what followed; None where no plan can be made."""
+    """A forecast and what followed; None where no plan can be made, or prices may end before the job."""
     snapshot = MarketSnapshot.of(world.table, world.catalog, at)
     try:
         facts = PlanningFacts((Job(world.spec, hours=hours),), snapshot, world.hazard, world.spells(at))
         planned = plan_jobs(facts)[0]
     except SpotctlError:
+        return None
+    job = forecast_job(planned)
+    if at + job.times.order + job.longest > min(future[offer.market].last for offer in job.offers):
         return None
     before = time.process_time()
     forecast = forecast_of(planned)

@@ -242,11 +242,8 @@ class NightRunner:
                 runs.request_stop(self.name, self.settings)
             elif state.stopping is None and night.is_over(self.clock()):
                 runs.request_stop(self.name, self.settings, TOO_LATE)
-            secrets = (
-                []
-                if state.began is None
-                else [os.environ.get(name, "") for name in state.began.spec.get("secrets", ())]
-            )
+            named = () if state.began is None else state.began.spec.get("secrets", ())
+            secrets = secret_values(named, os.environ)
             # A cloud may quote what it was sent.
             self.log.write([hidden(line, secrets) for line in run_lines.happened(last.pop(), state)])
             last.append(state)
@@ -264,7 +261,7 @@ class NightRunner:
         page, figures = self._cost_report(record) if runs else (None, None)
         paths = NightPaths(self.name, str(self.nightly.file), str(self.state_dir.environment), str(self.log.path), page)
         spec = self.reporter.job()
-        secrets = [] if spec is None else secret_values(spec, os.environ)
+        secrets = [] if spec is None else secret_values(spec.secrets, os.environ)
         message = night_message(result, runs, record.day, paths, figures).without(secrets)
         starts, _ = self.state_dir.starts.read()
         # The last line is that of this start, unless it is made by hand.

@@ -154,6 +154,6 @@ def _report(state_dir: StateDir, result: NightResult, clock: Callable[[], int], 
     reporter = NightReporter(state_dir, nightly, log)
     message = failure_message(state_dir.name, day, result, str(log.path))
     if (spec := reporter.job()) is not None:
-        message = message.without(secret_values(spec, os.environ))
+        message = message.without(secret_values(spec.secrets, os.environ))
     reporter.send(message, "/fail")
     return reporter.delivered, message.lines["What happened"]

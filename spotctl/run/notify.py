@@ -252,7 +252,7 @@ def notify_of_end(spec: JobSpec, state: RunState, ended: RunEnded) -> list[Deliv
     """Sends the end of a run to all addresses of its job."""
     if not spec.notify.has_receivers:
         return []
-    message = message_of_end(spec.name, state, ended).without(secret_values(spec, os.environ))
+    message = message_of_end(spec.name, state, ended).without(secret_values(spec.secrets, os.environ))
     return deliver(message, spec.notify)
 
 
@@ -284,7 +284,7 @@ def notify_of_alarm(spec: JobSpec, state: RunState, alarm: Alarm, done: Callable
         message = message_of_login(spec.name, state, alarm)
     else:
         message = message_of_short_budget(spec.name, state, alarm)
-    message = message.without(secret_values(spec, os.environ))
+    message = message.without(secret_values(spec.secrets, os.environ))
 
     def send() -> None:
         for delivery in deliver(message, spec.notify):
@@ -327,6 +327,6 @@ def cost_text(spent: float | None, on_demand: float | None, *, replayed: bool) -
     return f"{usd_text(spent)}{compared}{', replayed: nothing was billed' if replayed and spent else ''}"
 
 
-def secret_values(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
-    """The values of the job's secrets, which no message may contain."""
-    return [environ[name] for name in spec.secrets if name in environ]
+def secret_values(names: Iterable[str], environ: Mapping[str, str]) -> list[str]:
+    """The values of a job's secrets, which no message may contain."""
+    return [environ[name] for name in names if name in environ]

@@ -1,4 +1,4 @@
-"""What a new AWS account may not do yet, in the words of EC2, as users have published them."""
+"""Refusals of a new AWS account, in the words of EC2, as users have published them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from spotctl.log.jobs import runner_of, waiting_jobs
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
-from spotctl.run.notify import hidden
+from spotctl.run.notify import hidden, secret_values
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunObserver
 from spotctl.run.stop_signals import noticing, stop_signals
@@ -106,7 +106,7 @@ class LiveRuns:
         for action in state.over_budget.keys() - self._remarked:
             self._remarked.add(action)
             self._session.remark(f"{state.run}: {run_lines.short_budget(state.over_budget[action])}")
-        secrets = [os.environ.get(name, "") for name in state.began.spec.get("secrets", ())]
+        secrets = secret_values(state.began.spec.get("secrets", ()), os.environ)
         for line in run_lines.happened(before, state):
             # A cloud may quote what it was sent.
             self._say(hidden(line, secrets), state.began.job)

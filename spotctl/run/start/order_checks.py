@@ -17,7 +17,7 @@ from spotctl.planning.values import JobPlan
 
 @dataclass(frozen=True, slots=True)
 class CheckedOrders:
-    """The findings about the orders of a plan, each once, and those because of which each of its orders would fail."""
+    """The findings about a plan's orders, each once; and, if all orders would fail, the reasons of the first one."""
 
     findings: tuple[Finding, ...]
     obstacles: tuple[Finding, ...]

@@ -165,7 +165,7 @@ def test_what_machines_print_is_copied_while_the_run_goes_on_and_only_if_there_i
 def test_a_store_that_does_not_answer_holds_up_no_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is known of the run is shown without it; stop says that it could not be reached."""
+    """The run is shown as far as this home knows it; stop says that the store could not be reached."""
     session, over = Session(tmp_path), Event()
     Paths(tmp_path).elsewhere("far").mkdir(parents=True)
     keep(RunPlace("far", "far-1", "s3://results/spotctl/far-1"), session.settings)

@@ -85,7 +85,7 @@ def test_lines_for_what_changed_between_two_states() -> None:
 
 
 def test_why_a_run_ends_is_said_before_its_end_and_once() -> None:
-    """What is left of a run may be listed for minutes where a cloud does not answer."""
+    """Listing leftovers may take minutes where a cloud does not answer."""
     order = ev.RentIntended(1, AWS, 1, 9, 9, 1.0, reliable=False, lease_until=10)
     began, why = ev.RunBegan("job", "aws", {}, "", 0), "no such image; name another"
     steps: list[tuple[float, ev.Event]] = [
