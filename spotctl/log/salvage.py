@@ -154,8 +154,9 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     if not salvaged.damage:
         return salvaged, None
     new = paths.log.with_name(f"{paths.log.name}.new")
-    for end in ("", "-wal", "-shm"):
-        new.with_name(new.name + end).unlink(missing_ok=True)
+    # With a marker of its own, a new log would be one that has lost its rows.
+    for file in (store.begun_marker(new), *(new.with_name(new.name + end) for end in ("", "-wal", "-shm"))):
+        file.unlink(missing_ok=True)
     write_rows(new, repaired(salvaged.rows, salvaged.losses, wall_us()))
     # What was kept of a run belongs to the last link of its rows, and so stays right where none of them is lost.
     with (
@@ -174,6 +175,7 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     # An empty file shows that there was a log, even if the log itself was removed.
     kept.touch()
     new.rename(paths.log)
+    store.begun_marker(new).unlink(missing_ok=True)
     return salvaged, kept
 
 

@@ -122,12 +122,15 @@ def test_a_restored_log_with_other_events_is_read(home: Path, seen: list[str]) -
     assert len(read_again(home, seen)) == 2
 
 
-def test_a_repaired_log_is_read(home: Path, seen: list[str]) -> None:
-    with closing(sqlite3.connect(home / "log.sqlite", isolation_level=None)) as db:
-        db.execute("DROP TRIGGER no_update")
-        db.execute("UPDATE events SET body = 'x' WHERE id = (SELECT max(id) FROM events WHERE kind = 'MachineEnded')")
-    assert spotctl("log", "repair").code == 0
-    assert len(read_again(home, seen)) == 2
+@pytest.mark.parametrize("times", [1, 2])
+def test_of_a_repaired_log_only_runs_with_lost_rows_are_read(home: Path, seen: list[str], times: int) -> None:
+    for _ in range(times):
+        with closing(sqlite3.connect(home / "log.sqlite", isolation_level=None)) as db:
+            db.execute("DROP TRIGGER no_update")
+            row = "SELECT max(id) FROM events WHERE run = ? AND kind != 'RowsLost' AND kind != 'RunEnded'"
+            db.execute(f"UPDATE events SET body = 'x' WHERE id = ({row})", (HOUR_RUN,))
+        assert spotctl("log", "repair").code == 0
+    assert read_again(home, seen) == {HOUR_RUN}
 
 
 def test_active_runs_are_not_kept(home: Path, seen: list[str]) -> None:
