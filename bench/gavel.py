@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from bench.harness import Row, seconds, shown, table
-from bidbrain.lab.gavel.policies import Policy, Warm, policy_named
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
+from bidbrain.gavel.policies import Policy, Warm, policy_named
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
 
 JOBS, PAIRED = 2_048, 512
 _USD_PER_HOUR = (0.135, 0.43, 0.74)

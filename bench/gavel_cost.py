@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bidbrain.lab.gavel.policies import policy_named
+from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.problem import Cluster
 from bidbrain.lab.gavel.pricing.analysis import SPEEDUPS
-from bidbrain.lab.gavel.problem import Cluster
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.lab.gavel.simulator.engine import simulate
 from bidbrain.lab.gavel.simulator.results import SimulationSummary, job_results, summarize

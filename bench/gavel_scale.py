@@ -23,9 +23,9 @@ from bench.harness import Row, shown, table, times_faster
 from bidbrain.arrays import Floats
 from bidbrain.decision.mixture_solver import SharedQuota
 from bidbrain.decision.whole_machines import MachineClaim, fairest
-from bidbrain.lab.gavel.policies import min_cost_slo, policy_named
-from bidbrain.lab.gavel.policies.deadline_packing import lateness
-from bidbrain.lab.gavel.problem import AllocationProblem, equal_throughput
+from bidbrain.gavel.policies import min_cost_slo, policy_named
+from bidbrain.gavel.policies.deadline_packing import lateness
+from bidbrain.gavel.problem import AllocationProblem, equal_throughput
 
 JOBS, MANY, COMPARED = 2_048, 10_000, 96
 

@@ -19,8 +19,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bench.harness import Row, shown, table, times_faster
-from bidbrain.lab.gavel.policies import policy_named
-from bidbrain.lab.gavel.problem import Cluster
+from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.problem import Cluster
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.lab.gavel.simulator.results import SimulationSummary, summarize

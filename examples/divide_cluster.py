@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bidbrain.lab.gavel.policies import POLICIES
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterJobs
+from bidbrain.gavel.policies import POLICIES
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs
 
 cluster = Cluster(types=("v100", "k80"), workers=np.array([1.0, 1.0]))
 jobs = ClusterJobs(

@@ -10,7 +10,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.lab.gavel.problem import Cluster, Entity
+from bidbrain.gavel.problem import Cluster, Entity
 
 _MAX_ROUNDS = 10_000_000
 

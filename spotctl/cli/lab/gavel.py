@@ -53,7 +53,7 @@ def solve(
 
     Example: spotctl lab gavel solve problem.json --policy min-cost-slo
     """
-    from bidbrain.lab.gavel.policies import policy_named
+    from bidbrain.gavel.policies import policy_named
     from spotctl.lab.gavel import problem_file as gavel_problem, solution
 
     session: Session = context.obj

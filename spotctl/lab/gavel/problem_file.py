@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from pydantic_core import PydanticCustomError
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:

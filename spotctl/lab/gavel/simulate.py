@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.problem import ENTITY_POLICIES, Cluster, Entity
 from bidbrain.lab.gavel.estimator import BadFingerprint, with_estimated_pairs
-from bidbrain.lab.gavel.policies import policy_named
-from bidbrain.lab.gavel.problem import ENTITY_POLICIES, Cluster, Entity
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget
 from bidbrain.lab.gavel.simulator.results import JobGroup, SimulationSummary, job_results
 from bidbrain.lab.gavel.workload import (

@@ -6,9 +6,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.policies.base import usd_per_hour
-from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, best_throughput
-from bidbrain.lab.gavel.rounds import PlannedPiece, timetable
+from bidbrain.gavel.policies.base import usd_per_hour
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, best_throughput
+from bidbrain.gavel.rounds import PlannedPiece, timetable
 from spotctl.lab.gavel.problem_file import EstimatePart, Estimates
 from spotctl.show.columns import Column, as_json
 from spotctl.show.layout import plain_table

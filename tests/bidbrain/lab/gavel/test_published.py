@@ -16,10 +16,10 @@ from scipy import sparse
 
 from bench.gavel_simulator import MISLABELED, WAYS
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.policies.base import Policy, Warm
-from bidbrain.lab.gavel.policies.fairness import makespan_policy
-from bidbrain.lab.gavel.policies.linear import most_worth
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns
+from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.policies.fairness import makespan_policy
+from bidbrain.gavel.policies.linear import most_worth
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, simulate
 from bidbrain.lab.gavel.simulator.results import summarize

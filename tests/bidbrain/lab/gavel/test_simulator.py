@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.lab.gavel.policies import policy_named
-from bidbrain.lab.gavel.policies.base import Policy, Warm
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
-from bidbrain.lab.gavel.rounds import RoundCandidates
+from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
+from bidbrain.gavel.rounds import RoundCandidates
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, DispatchRules, InOrder
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.lab.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization
 from bidbrain.lab.gavel.workload import BadWorkload, ClusterSimulation
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
-from tests.bidbrain.lab.gavel.clusters import (
+from tests.bidbrain.gavel.clusters import (
     Fixed,
     Whim,
     integrated_fairness,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bidbrain.lab.gavel.policies import POLICIES
+from bidbrain.gavel.policies import POLICIES
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 

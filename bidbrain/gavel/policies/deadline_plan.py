@@ -15,7 +15,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.lab.gavel.problem import Pieces
+from bidbrain.gavel.problem import Pieces
 from bidbrain.lp import INF, CannotHold, LinearProgram, Solver, at_least, at_most
 
 _CAPACITY_MARGIN = 1 + 1e-7

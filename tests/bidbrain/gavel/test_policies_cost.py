@@ -9,13 +9,13 @@ import pytest
 from scipy.optimize import linprog
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.policies import Agnostic, Policy, policy_named
-from bidbrain.lab.gavel.policies.linear import makespan_within_budget_policy, max_throughput_policy, min_cost_policy
-from bidbrain.lab.gavel.policies.min_cost_slo import min_cost_slo_policy
-from bidbrain.lab.gavel.problem import AllocationProblem, BadProblem
+from bidbrain.gavel.policies import Agnostic, Policy, policy_named
+from bidbrain.gavel.policies.linear import makespan_within_budget_policy, max_throughput_policy, min_cost_policy
+from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
+from bidbrain.gavel.problem import AllocationProblem, BadProblem
 from bidbrain.lp import CannotHold
-from tests.bidbrain.lab.gavel.dense import Dense
-from tests.bidbrain.lab.gavel.problems import assert_valid, problem, random_problem, with_pairs
+from tests.bidbrain.gavel.dense import Dense
+from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
 
 # Of an hour; what is less is rounding.
 _NO_HOURS = 1e-9

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.lab.gavel.policies.base import Policy, Warm, allocation, require_steps, with_least_throughput
-from bidbrain.lab.gavel.problem import (
+from bidbrain.gavel.policies.base import Policy, Warm, allocation, require_steps, with_least_throughput
+from bidbrain.gavel.problem import (
     NO_TYPE,
     AllocationProblem,
     BadProblem,

@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.lab.gavel.policies.base import Warm
-from bidbrain.lab.gavel.policies.interior import EXACT, Levels, Lifted, center, with_free_workers
-from bidbrain.lab.gavel.problem import AllocationProblem, ShareColumns, effective_throughput, runnable
+from bidbrain.gavel.policies.base import Warm
+from bidbrain.gavel.policies.interior import EXACT, Levels, Lifted, center, with_free_workers
+from bidbrain.gavel.problem import AllocationProblem, ShareColumns, effective_throughput, runnable
 from bidbrain.lp import (
     AT_LOWER,
     BASIC,

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.lab.gavel.policies.base import Warm, allocation, require_steps
-from bidbrain.lab.gavel.policies.baselines import isolated_shares
-from bidbrain.lab.gavel.policies.interior import ROUGH, Lifted
-from bidbrain.lab.gavel.policies.lift import lift_least
-from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, Pieces, best_throughput, equal_throughput
+from bidbrain.gavel.policies.base import Warm, allocation, require_steps
+from bidbrain.gavel.policies.baselines import isolated_shares
+from bidbrain.gavel.policies.interior import ROUGH, Lifted
+from bidbrain.gavel.policies.lift import lift_least
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Pieces, best_throughput, equal_throughput
 from bidbrain.lp import SolverFailed
 
 _REACHED, _CONVERGED = 1 - 1e-9, 1 + 1e-10

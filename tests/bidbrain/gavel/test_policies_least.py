@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.lab.gavel.policies import Agnostic, Policy, Warm
-from bidbrain.lab.gavel.policies.baselines import isolated_shares
-from bidbrain.lab.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
-from bidbrain.lab.gavel.problem import AllocationProblem, BadProblem
-from tests.bidbrain.lab.gavel.dense import Dense, equal_share
-from tests.bidbrain.lab.gavel.problems import assert_valid, problem, random_problem, with_pairs
+from bidbrain.gavel.policies import Agnostic, Policy, Warm
+from bidbrain.gavel.policies.baselines import isolated_shares
+from bidbrain.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
+from bidbrain.gavel.problem import AllocationProblem, BadProblem
+from tests.bidbrain.gavel.dense import Dense, equal_share
+from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 
 SEEDS = range(100)
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.lab.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.lab.gavel.policies.deadline_packing import lateness, packed
-from bidbrain.lab.gavel.policies.deadline_plan import (
+from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
+from bidbrain.gavel.policies.deadline_packing import lateness, packed
+from bidbrain.gavel.policies.deadline_plan import (
     DeadlineBatch,
     DeadlinePlan,
     InfeasibleDeadlines,
     NoExactPlan,
     cheapest,
 )
-from bidbrain.lab.gavel.policies.linear import most_worth, normalized_worth
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns, rows_of, runnable
+from bidbrain.gavel.policies.linear import most_worth, normalized_worth
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns, rows_of, runnable
 
 # Counts as done: further from 1 than the solver's tolerance, but less than a step.
 _DONE = 1 - 1e-6

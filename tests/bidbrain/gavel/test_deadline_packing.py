@@ -7,12 +7,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bidbrain.lab.gavel.policies.deadline_packing import FreeTime, lateness, packed
-from bidbrain.lab.gavel.policies.deadline_plan import DeadlineBatch, cheapest
-from bidbrain.lab.gavel.policies.min_cost_slo import min_cost_slo_policy
-from bidbrain.lab.gavel.problem import AllocationProblem
-from tests.bidbrain.lab.gavel.problems import assert_valid, problem
-from tests.bidbrain.lab.gavel.test_policies_cost import over_all_intervals
+from bidbrain.gavel.policies.deadline_packing import FreeTime, lateness, packed
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, cheapest
+from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
+from bidbrain.gavel.problem import AllocationProblem
+from tests.bidbrain.gavel.problems import assert_valid, problem
+from tests.bidbrain.gavel.test_policies_cost import over_all_intervals
 
 
 def colliding(rng: np.random.Generator, count: int, workers: int) -> AllocationProblem:

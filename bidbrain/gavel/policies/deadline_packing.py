@@ -13,9 +13,9 @@ is put again where it costs the fewest dollars.
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.lab.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
-from bidbrain.lab.gavel.policies.sifting import Groups, LevelObjective, sift
-from bidbrain.lab.gavel.problem import Pieces
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlinePlan
+from bidbrain.gavel.policies.sifting import Groups, LevelObjective, sift
+from bidbrain.gavel.problem import Pieces
 
 # Deadlines whose workers are counted: evenly spread among all.
 _STAGES = 96

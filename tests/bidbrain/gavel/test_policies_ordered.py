@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.policies import POLICIES, UnknownPolicy, policy_named
-from bidbrain.lab.gavel.policies.baselines import (
+from bidbrain.gavel.policies import POLICIES, UnknownPolicy, policy_named
+from bidbrain.gavel.policies.baselines import (
     allox_policy,
     isolated_policy,
     proportional_policy,
     random_packing_policy,
 )
-from bidbrain.lab.gavel.policies.linear import fifo_policy, shortest_job_first_policy
-from bidbrain.lab.gavel.problem import BadProblem, Pairs
-from tests.bidbrain.lab.gavel.dense import Dense
-from tests.bidbrain.lab.gavel.problems import assert_valid, problem, random_problem, with_pairs
+from bidbrain.gavel.policies.linear import fifo_policy, shortest_job_first_policy
+from bidbrain.gavel.problem import BadProblem, Pairs
+from tests.bidbrain.gavel.dense import Dense
+from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 
 
 @pytest.mark.parametrize("seed", range(60))

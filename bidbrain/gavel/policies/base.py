@@ -6,7 +6,7 @@ import numpy as np
 
 from bidbrain.arrays import Floats
 from bidbrain.errors import BidBrainError
-from bidbrain.lab.gavel.problem import (
+from bidbrain.gavel.problem import (
     AllocationProblem,
     BadProblem,
     ClusterAllocation,

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.lab.gavel.policies import interior, policy_named
-from bidbrain.lab.gavel.policies.interior import EXACT, Levels, center, with_free_workers
-from bidbrain.lab.gavel.problem import AllocationProblem
+from bidbrain.gavel.policies import interior, policy_named
+from bidbrain.gavel.policies.interior import EXACT, Levels, center, with_free_workers
+from bidbrain.gavel.problem import AllocationProblem
 from bidbrain.lp import Solver, SolverFailed
-from tests.bidbrain.lab.gavel.problems import problem
+from tests.bidbrain.gavel.problems import problem
 
 
 def random_program(seed: int) -> Levels | None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from bidbrain.lab.gavel.policies import POLICIES, Agnostic, policy_named
-from bidbrain.lab.gavel.policies.baselines import isolated_policy
-from bidbrain.lab.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
-from bidbrain.lab.gavel.policies.hierarchical import hierarchical_policy
-from bidbrain.lab.gavel.policies.linear import fifo_policy, max_throughput_policy
-from tests.bidbrain.lab.gavel.dense import Dense
-from tests.bidbrain.lab.gavel.problems import assert_valid, problem, random_problem, with_pairs
+from bidbrain.gavel.policies import POLICIES, Agnostic, policy_named
+from bidbrain.gavel.policies.baselines import isolated_policy
+from bidbrain.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
+from bidbrain.gavel.policies.hierarchical import hierarchical_policy
+from bidbrain.gavel.policies.linear import fifo_policy, max_throughput_policy
+from tests.bidbrain.gavel.dense import Dense
+from tests.bidbrain.gavel.problems import assert_valid, problem, random_problem, with_pairs
 
 seeds = st.integers(0, 2**32 - 1)
 SLACK = 1 + 1e-6

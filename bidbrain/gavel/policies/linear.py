@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.lab.gavel.policies.base import Warm, allocation, require_prices, require_steps
-from bidbrain.lab.gavel.problem import (
+from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
+from bidbrain.gavel.problem import (
     AllocationProblem,
     BadProblem,
     ClusterAllocation,

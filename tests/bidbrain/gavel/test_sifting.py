@@ -7,10 +7,10 @@ import pytest
 from scipy.optimize import linprog
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.policies.sifting import Groups, LevelObjective, PriceStart, excess, sift
+from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, excess, sift
 from bidbrain.lp import CannotHold
-from tests.bidbrain.lab.gavel.dense import Dense
-from tests.bidbrain.lab.gavel.problems import problem
+from tests.bidbrain.gavel.dense import Dense
+from tests.bidbrain.gavel.problems import problem
 
 COUNT = 90
 

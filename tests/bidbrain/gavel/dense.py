@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.problem import AllocationProblem
+from bidbrain.gavel.problem import AllocationProblem
 
 
 class Dense:

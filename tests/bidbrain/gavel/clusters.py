@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.policies.base import Policy, Warm
-from bidbrain.lab.gavel.policies.baselines import Agnostic
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
+from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.policies.baselines import Agnostic
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
 from bidbrain.lab.gavel.simulator.dispatch import DispatchRules, good_pairs
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,

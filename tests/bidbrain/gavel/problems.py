@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs, scale_of_rows
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Pairs, scale_of_rows
 
 
 def problem(

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.policies.fairness import max_min_fairness_policy
-from bidbrain.lab.gavel.policies.hierarchical import hierarchical_policy
-from bidbrain.lab.gavel.problem import AllocationProblem, BadProblem, Entity
-from tests.bidbrain.lab.gavel.dense import Dense, equal_share
-from tests.bidbrain.lab.gavel.problems import assert_valid, of_entities, problem, random_problem, with_pairs
+from bidbrain.gavel.policies.fairness import max_min_fairness_policy
+from bidbrain.gavel.policies.hierarchical import hierarchical_policy
+from bidbrain.gavel.problem import AllocationProblem, BadProblem, Entity
+from tests.bidbrain.gavel.dense import Dense, equal_share
+from tests.bidbrain.gavel.problems import assert_valid, of_entities, problem, random_problem, with_pairs
 
 
 def test_the_published_water_filling() -> None:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.policies import Agnostic, Policy
-from bidbrain.lab.gavel.policies.fairness import makespan_policy
-from bidbrain.lab.gavel.policies.linear import makespan_within_budget_policy
-from bidbrain.lab.gavel.policies.min_cost_slo import min_cost_slo_policy
-from bidbrain.lab.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
-from bidbrain.lab.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, timetable
-from tests.bidbrain.lab.gavel.problems import problem, random_problem
-from tests.bidbrain.lab.gavel.test_deadline_packing import colliding
+from bidbrain.gavel.policies import Agnostic, Policy
+from bidbrain.gavel.policies.fairness import makespan_policy
+from bidbrain.gavel.policies.linear import makespan_within_budget_policy
+from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
+from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
+from bidbrain.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, timetable
+from tests.bidbrain.gavel.problems import problem, random_problem
+from tests.bidbrain.gavel.test_deadline_packing import colliding
 
 
 def candidates(*rows: tuple[int, int, int, int]) -> RoundCandidates:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.lab.gavel.policies.base import Warm, allocation
-from bidbrain.lab.gavel.policies.lift import progress_rows
-from bidbrain.lab.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
-from bidbrain.lab.gavel.problem import (
+from bidbrain.gavel.policies.base import Warm, allocation
+from bidbrain.gavel.policies.lift import progress_rows
+from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
+from bidbrain.gavel.problem import (
     ENTITY_POLICIES,
     AllocationProblem,
     BadProblem,

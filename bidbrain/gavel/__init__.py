@@ -1,0 +1,1 @@
+"""Gavel: which job runs on which machines, and for how long."""
