@@ -49,6 +49,7 @@ from tests.servers.aws import (
     price_list_error,
     region_of,
 )
+from tests.servers.aws_models import misfits
 from tests.servers.iam import Access, access_of_target, accesses, allows
 from tests.servers.loopback import Fault, Reply, Request, serving
 
@@ -203,6 +204,23 @@ class AwsServer:
         if self.account not in SERVERS:
             # Connections that were kept open outlive the server.
             return Reply(lost=True)
+        if refusal := self._malformed(request) or self._denial(request):
+            return refusal
+        # moto's records are not thread-safe.
+        with self.books.lock:
+            reply = _dry_run(request) or self._added(request) or answered_by_moto(request, self.account)
+        # Among the errors of the server, in the EC2 API Reference.
+        return replace(reply, status=500) if b"<Code>InsufficientInstanceCapacity<" in reply.body else reply
+
+    def _malformed(self, request: Request) -> Reply | None:
+        """The refusal of a request that differs from botocore's model of its service; files have none."""
+        form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
+        is_call = form or "x-amz-target" in request.headers or request.path.startswith(FIS_PATHS)
+        problems = misfits(request) if is_call else ()
+        code = "InvalidParameterValue" if any("not one of" in one for one in problems) else "UnknownParameter"
+        return ec2_error(code, "; ".join(problems)) if problems else None
+
+    def _denial(self, request: Request) -> Reply | None:
         action = action_of(request)
         if action in _NOT_SIMULATED:
             return ec2_error("UnsupportedOperation", f"{action} would make or change instances without machines")
@@ -210,13 +228,7 @@ class AwsServer:
             return ec2_error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
         if not self._is_allowed(request):
             return self._unauthorized(request)
-        if self.expired:
-            return _expired(request)
-        # moto's records are not thread-safe.
-        with self.books.lock:
-            reply = _dry_run(request) or self._added(request) or answered_by_moto(request, self.account)
-        # Among the errors of the server, in the EC2 API Reference.
-        return replace(reply, status=500) if b"<Code>InsufficientInstanceCapacity<" in reply.body else reply
+        return _expired(request) if self.expired else None
 
     def _is_allowed(self, request: Request) -> bool:
         """Whether the policy that `spotctl doctor --policy aws` prints allows a request to a service that it covers."""

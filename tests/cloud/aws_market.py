@@ -12,6 +12,7 @@ from moto.ec2.models.amis import Ami
 
 from tests.cloud.api import now_micros
 from tests.cloud.aws_orders import vcpus_of
+from tests.cloud.images import images
 from tests.servers.aws import SpotPriceRow
 
 USD_PER_VCPU_HOUR = 0.0425
@@ -22,10 +23,6 @@ _WEEKS = (1.0, 0.98, 1.01, 0.99)
 """Weekly changes of a spot price, until an hour ago."""
 _PRODUCT = "Linux/UNIX"
 
-# Public parameters that name images of Canonical, Debian and AWS, which moto does not have.
-_PUBLIC_IMAGES = re.compile(
-    r"/aws/service/(?:canonical/ubuntu/server|debian/release|deeplearning/ami)/[\w./-]*(?P<arch>amd64|x86_64|arm64)[\w./-]*"
-)
 SPOT_QUOTA, ON_DEMAND_QUOTA = "L-34B43A08", "L-1216C47A"
 """The quotas of the standard families."""
 
@@ -130,9 +127,9 @@ def quota_answer(quotas: Mapping[str, float], asked: Mapping[str, Any]) -> dict[
 
 
 def public_image(name: str, backend: Any) -> dict[str, Any] | None:  # noqa: ANN401  # moto's
-    """GetParameter for a public image, which exists from then on."""
-    found = _PUBLIC_IMAGES.fullmatch(name)
-    if found is None:
+    """GetParameter for a public image that moto does not have, which exists from then on."""
+    known = images("aws").get(name.lower())
+    if known is None:
         return None
     id_ = "ami-" + sha256(f"{backend.region_name} {name}".encode()).hexdigest()[:17]
     if id_ not in backend.amis:
@@ -144,7 +141,7 @@ def public_image(name: str, backend: Any) -> dict[str, Any] | None:  # noqa: ANN
             owner_alias="amazon",
             public=True,
             virtualization_type="hvm",
-            architecture="arm64" if found["arch"] == "arm64" else "x86_64",
+            architecture=known.architecture,
             root_device_type="ebs",
             region_name=f"{backend.region_name}a",
         )

@@ -500,7 +500,7 @@ class AzureServer:
         parameters(request, VMS)
         read = "Microsoft.Compute/locations/publishers/artifacttypes/offers/skus/versions/read"
         self.access.check(request, read, _PREFIX)
-        if ":".join((publisher, offer, sku)).lower() not in map(str.lower, IMAGES):
+        if ":".join((publisher, offer, sku)).lower() not in IMAGES:
             raise Refused("NotFound", f"Artifact: VMImage was not found: {publisher} {offer} {sku}", 404)
         return Reply.of_json([{"name": "24.04.202601010", "location": "eastus"}])
 

@@ -34,6 +34,7 @@ from tests.cloud.azure_state import (
 )
 from tests.cloud.buckets import STORAGE_AUDIENCE
 from tests.cloud.host import LAPTOP, MachineHost, MachineSpec, MetadataAnswer, MetadataRequest
+from tests.cloud.images import images
 from tests.servers.azure import SUBSCRIPTION, AzureCloud, eviction_row, family_of, price_row, retail_item, sku
 
 IDENTITY = (
@@ -41,14 +42,7 @@ IDENTITY = (
     "/userAssignedIdentities/spotctl"
 )
 """A managed identity that exists from the start, whose role lets machines delete themselves."""
-IMAGES = (
-    "Canonical:ubuntu-24_04-lts:server",
-    "Canonical:ubuntu-24_04-lts:server-arm64",
-    "microsoft-dsvm:ubuntu-hpc:2404",
-    "microsoft-dsvm:ubuntu-hpc:2404-rocm",
-    "Debian:debian-12:12-gen2",
-    "Debian:debian-13:13-gen2",
-)
+IMAGES = images("azure")
 LAUNCHER = "launcher@example.com"
 GRACE_SECONDS = 10.0
 _ON_DEMAND = 5
@@ -164,7 +158,7 @@ class Fleet:
             raise invalid_deployment({"code": "RequestDisallowedByAzure", "message": message})
         image = properties["storageProfile"]["imageReference"]
         urn = ":".join(str(image.get(name)) for name in ("publisher", "offer", "sku"))
-        if "id" not in image and urn not in IMAGES:
+        if "id" not in image and urn.lower() not in IMAGES:
             message = f"The platform image '{urn}:{image.get('version')}' is not available."
             raise invalid_deployment({"code": "PlatformImageNotFound", "message": message})
         boots = next(self._capabilities(known) for known in self.sizes if known["name"] == size)

@@ -26,6 +26,7 @@ from tests.cloud.gcp_prices import prices_of
 from tests.cloud.gcp_project import HOST, LAPTOP, GcpProject, account_of
 from tests.cloud.gcp_reservations import Reservations
 from tests.cloud.host import LAPTOP as LAPTOP_ADDRESSES, MachineHost
+from tests.cloud.images import images
 from tests.servers.gcp import PROJECT, Refused
 from tests.servers.loopback import LoopbackServer, Reply, Request, serving
 
@@ -65,7 +66,7 @@ class GcpServer:
         self.custom = set[str]()
         """Networks without subnetworks of their own."""
         self.networks = {"default": f"{HOST}/projects/{PROJECT}/global/networks/default"}
-        self.images = {"ubuntu-os-cloud", "ubuntu-os-accelerator-images", "debian-cloud"}
+        self.images = {*images("gcp")}
         self.denied: set[str] = set()
         self.listed_late_seconds = 0.0
         self.notice_seconds = 30.0
@@ -287,7 +288,7 @@ class GcpServer:
         if kind not in types:
             raise _missing("resource.machineType", instance.machine_type)
         image = instance.disks[0].initialize_params.source_image
-        if not re.fullmatch(rf"(.*/)?projects/({'|'.join(self.images)})/global/images/.*", image):
+        if image[image.find("projects/") :] not in self.images:
             raise _missing("resource.disks[0].initializeParams.sourceImage", image)
         for one in instance.network_interfaces:
             if one.network and one.network.rpartition("/")[2] not in self.networks:
@@ -328,8 +329,9 @@ class GcpServer:
         if "compute.images.getFromFamily" in self.denied and caller == LAPTOP:
             raise Refused(403, "Required 'compute.images.getFromFamily' permission", "forbidden")
         call = checked(compute_v1.GetFromFamilyImageRequest, request, path)
-        if call.project not in self.images:
-            raise Refused(404, f"The resource 'projects/{call.project}' was not found", "notFound")
+        family = f"projects/{call.project}/global/images/family/{call.family}"
+        if family not in self.images:
+            raise Refused(404, f"The resource '{family}' was not found", "notFound")
         return compute_v1.Image(name=f"{call.family}-v20260101", family=call.family, status="READY")
 
     def _list_instances(self, request: Request, path: dict[str, str], caller: str) -> compute_v1.InstanceAggregatedList:

@@ -318,7 +318,8 @@ def source_of(rule) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001 - mo
 
 def image_in(ec2: Ec2, architecture: str) -> str:
     """An image of the account."""
-    image = public_image(f"/aws/service/debian/release/12/latest/{architecture}", ec2.backend("us-east-1"))
+    name = {"x86_64": "amd64"}.get(architecture, architecture)
+    image = public_image(f"/aws/service/debian/release/12/latest/{name}", ec2.backend("us-east-1"))
     assert image is not None
     return str(image["Parameter"]["Value"])
 

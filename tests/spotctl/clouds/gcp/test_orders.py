@@ -127,12 +127,13 @@ def test_each_series_gets_a_disk_that_it_has(name: str, disk: str) -> None:
 
 def test_the_settings_of_a_company_are_kept(made: World) -> None:
     made.server.networks["vpc"] = made.server.networks["inner"] = "projects/host/global/networks/vpc"
+    made.server.images.add("projects/tide-pool-7/global/images/own")
     chosen: dict[str, Any] = {
         "subnetwork": "inner",
         "public_ip": False,
         "service_account": "worker@tide-pool-7.iam.gserviceaccount.com",
         "kms_key": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
-        "image": "projects/ubuntu-os-cloud/global/images/own",
+        "image": "projects/tide-pool-7/global/images/own",
         "disk_gib": 70,
         "longest_hours": 24,
     }
