@@ -12,7 +12,17 @@ from enum import Enum
 from typing import NamedTuple
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
-from spotctl.clouds.errors import AT_A_TIME, NotPermitted, NotYet, Scope, Throttled, Unanswered
+from spotctl.clouds.errors import (
+    AT_A_TIME,
+    ErrorAction,
+    NotPermitted,
+    NotYet,
+    ProviderError,
+    Scope,
+    Throttled,
+    Unanswered,
+    action_for,
+)
 from spotctl.home.errors import SpotctlError
 
 ALL_GOOD, SOMETHING_FAILS, ACCESS_FAILS = 0, 1, 5
@@ -38,6 +48,8 @@ class Finding:
     level: Level
     detail: str
     cure: str = ""
+    scope: Scope = Scope.ACCOUNT
+    """How far a problem reaches: orders outside of it may succeed."""
 
     def __post_init__(self) -> None:
         assert self.cure or not self.is_bad, f"{self.what} fails without a cure"
@@ -84,8 +96,15 @@ def finding_of(cloud: str, check: Check) -> Finding:
         unknown = (NotYet, Throttled, Unanswered, *((NotPermitted, AccessDenied) if check.optional else ()))
         if isinstance(error, unknown):
             level = Level.NOTE
+        elsewhere = isinstance(error, ProviderError) and action_for(error) is ErrorAction.OTHER_MARKET
+        scope = getattr(error, "scope", Scope.ACCOUNT) if elsewhere else Scope.ACCOUNT
         return Finding(
-            cloud, check.what, level, problem or str(error), cure if said else f"correct [{cloud}] in config.toml"
+            cloud,
+            check.what,
+            level,
+            problem or str(error),
+            cure if said else f"correct [{cloud}] in config.toml",
+            scope,
         )
 
 

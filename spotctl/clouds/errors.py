@@ -27,6 +27,8 @@ class Scope(Enum):
 
     MACHINE = "machine"
     """This type of machine in this market."""
+    TYPE = "type"
+    """This type of machine in the whole region."""
     ZONE = "zone"
     REGION = "region"
     ACCOUNT = "account"
@@ -40,7 +42,9 @@ class Scope(Enum):
 class ProviderError(SpotctlError):
     """Root of the errors of providers and links; the message names the market or machine and the way out."""
 
-    scope = Scope.MACHINE
+    def __init__(self, message: str, scope: Scope = Scope.MACHINE) -> None:
+        super().__init__(message)
+        self.scope = scope
 
 
 class NoCapacity(ProviderError):

@@ -7,6 +7,7 @@ done before the newest checkpoint is safe; later work is done again.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from bidbrain.billing import highest_price
@@ -145,17 +146,22 @@ class RefusedOrder:
     scope: str = ""
 
 
-_SCOPES = {"zone": 3, "region": 2, "organisation": 2, "account": 1}
-"""How many parts of their names the markets of a scope have in common. Organisations rule by region, if at all."""
+_SCOPES = {
+    "type": attrgetter("cloud", "region", "instance_type", "os", "reservation"),
+    "zone": attrgetter("cloud", "region", "zone"),
+    "region": attrgetter("cloud", "region"),
+    "organisation": attrgetter("cloud", "region"),
+    "account": attrgetter("cloud"),
+}
+"""What the markets of a scope have in common. Organisations rule by region, if at all."""
 
 
 def covers(scope: str, refused: Market, market: Market) -> bool:
     """Whether a refusal of one market, with this scope, holds for another."""
-    parts = _SCOPES.get(scope)
-    if parts is None or (scope == "zone" and refused.zone == NO_ZONE):
+    common = _SCOPES.get(scope)
+    if common is None or (scope == "zone" and refused.zone == NO_ZONE):
         return market == refused
-    names = ((place.cloud, place.region, place.zone)[:parts] for place in (refused, market))
-    return next(names) == next(names)
+    return bool(common(refused) == common(market))
 
 
 @dataclass(frozen=True, slots=True)

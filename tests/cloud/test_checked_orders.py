@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from moto.ec2.models import ec2_backends
 
 from spotctl.cli.boundary import CREDENTIALS, FAILED
+from spotctl.files.job.reader import load
+from spotctl.home import config
+from spotctl.run.start.launch_plans import plans_to_launch
+from spotctl.run.start.order_checks import checked as orders_of
 from tests.cloud.aws import AwsServer
 from tests.cloud.azure import AzureServer
 from tests.cloud.clouds import SimulatedCloud, recorded, sampled
@@ -61,6 +67,28 @@ def _without_order(cloud: SimulatedCloud) -> dict[str, str]:
     assert isinstance(cloud.server, AwsServer)
     cloud.server.denied.add("RunInstances")
     return {}
+
+
+def test_a_zone_without_a_subnet_is_no_reason_against_the_others(
+    cloud: SimulatedCloud, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(cloud.server, AwsServer):
+        pytest.skip("only AWS has a subnet in each zone")
+    backend = ec2_backends[cloud.server.account][cloud.region]
+    for name, value in cloud.environment.items():
+        monkeypatch.setenv(name, value)
+    settings = config.load(os.environ)
+    (plan,) = plans_to_launch([load(job)], settings, None).plans
+    zone = plan.decision.rents[0].offer.market.zone
+    (subnet,) = backend.describe_subnets(filters={"availabilityZone": zone})
+    backend.delete_subnet(subnet.id)
+    checked = spotctl("plan", job, "--check", **cloud.environment)
+    assert (checked.code, "create-default-subnet" in checked.out) == (1, True)
+    assert orders_of(plan, settings).obstacles == ()
+    for subnet in backend.describe_subnets():
+        backend.delete_subnet(subnet.id)
+    refused = spotctl("launch", job, "--attached", "--yes", **cloud.environment)
+    assert (refused.code, "create-default-subnet" in refused.error) == (FAILED, True)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ class Buyer:
         arguments = order(request, self._place(request), user_data, self._settings.tags)
         try:
             answer = self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
-        except SpotctlError as error:
+        except ProviderError as error:
             group = _GROUP_GONE.get(code_of(error), "")
             if group and not (group == _SECURITY and self._settings.security_groups):
                 # A new group is not known everywhere at once, and `gc` may have removed an old one.
@@ -64,9 +64,7 @@ class Buyer:
                 raise Unanswered(f"{market}: EC2 does not know its new {group} yet; spotctl tries again") from error
             if code_of(error) in _VCPU_LIMITS and (pool := pool_of(market.instance_type)) is not None:
                 command = raise_command(pool.code(spot=request.bid is not None), market.region)
-                reached = QuotaReached(f"{error} as {pool.name}: {command}")
-                reached.scope = error.scope if isinstance(error, ProviderError) else reached.scope
-                raise reached from error.__cause__
+                raise QuotaReached(f"{error} as {pool.name}: {command}", error.scope) from error.__cause__
             raise
         rows: Sequence[Row] = answer["Instances"]
         return rows
@@ -159,23 +157,23 @@ class Networks:
         named = self._settings.subnets if request.network is None else (request.network,)
         key = market.region, market.zone, ",".join(named)
         if key not in self._subnets:
-            filters: dict[str, Sequence[str]] = {"availability-zone": [market.zone], "state": ["available"]}
-            filters |= {"subnet-id": named} if named else {"default-for-az": ["true"]}
-            subnets = self._calls.described(market.region, "DescribeSubnets", "Subnets", filters)
+            filters: dict[str, Sequence[str]] = {"subnet-id": named} if named else {"default-for-az": ["true"]}
+            anywhere = self._calls.described(market.region, "DescribeSubnets", "Subnets", filters)
+            open_ = [row for row in anywhere if row.get("State") == "available"]
+            subnets = [row for row in open_ if row["AvailabilityZone"] == market.zone]
             if not subnets and named:
                 raise NotFound(
                     f"{market}: none of the subnets {', '.join(named)} is in {market.zone}; name one that is, under"
                     " subnets in [aws]"
                 )
             if not subnets:
-                missing = NotHere(
+                raise NotHere(
                     f"{market}: the account has no default subnet in {market.zone}; create one (aws ec2"
                     f" create-default-subnet --region {market.region} --availability-zone {market.zone}, in an account"
                     f" without a default network first aws ec2 create-default-vpc --region {market.region}), or set"
-                    " subnets in [aws] of config.toml"
+                    " subnets in [aws] of config.toml",
+                    Scope.ZONE if open_ else Scope.REGION,
                 )
-                missing.scope = Scope.ZONE
-                raise missing
             self._subnets[key] = max(subnets, key=lambda row: int(row.get("AvailableIpAddressCount", 0)))
         return self._subnets[key]
 

@@ -207,7 +207,7 @@ _CODES: Mapping[tuple[type[SpotctlError], Scope, str, str], str] = {
     (NoCapacity, _MACHINE, "raise the maximum price, or leave it out", _EC2): "SpotMaxPriceTooLow",
     (NoCapacity, _ZONE, "use a larger subnet, or another zone", _EC2): "InsufficientFreeAddressesInSubnet",
     # The account may not have more, in one region.
-    (QuotaReached, _MACHINE, _RAISE_QUOTA, _EC2): """
+    (QuotaReached, Scope.TYPE, _RAISE_QUOTA, _EC2): """
         HostLimitExceeded InstanceLimitExceeded MaxIOPSLimitExceeded VcpuLimitExceeded VolumeLimitExceeded
     """,
     (QuotaReached, _REGION, _RAISE_QUOTA, _EC2): """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,9 +10,9 @@ from pricing_data.market import Market
 from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, code_of
 from spotctl.clouds.aws.cloud import AwsMachineSettings, partition_of
-from spotctl.clouds.aws.orders import CLOUD, Row, pool_of, raise_command
+from spotctl.clouds.aws.orders import CLOUD, pool_of, raise_command
 from spotctl.clouds.doctor import RESERVED, Check
-from spotctl.clouds.errors import NotFound, QuotaReached
+from spotctl.clouds.errors import NotFound, QuotaReached, Scope
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG
@@ -83,8 +83,8 @@ class AwsChecks:
         subnet, region = self.buyer.networks.subnet(self.request), self.request.market.region
         own = {"association.subnet-id": [subnet["SubnetId"]]}
         main = {"association.main": ["true"], "vpc-id": [subnet["VpcId"]]}
-        tables = self._tables(region, own) or self._tables(region, main)
-        for table in tables:
+        described = partial(self.calls.described, region, "DescribeRouteTables", "RouteTables")
+        for table in described(own) or described(main):
             for route in table.get("Routes", ()):
                 to = route.get("DestinationCidrBlock", route.get("DestinationIpv6CidrBlock"))
                 way = next((str(route[name]) for name in route if name.endswith(("GatewayId", "InterfaceId"))), "")
@@ -93,9 +93,6 @@ class AwsChecks:
         need = "an internet gateway" if self.settings.public_ip else "a NAT gateway or the like"
         where = f"{subnet['SubnetId']} has no route to {need}, so machines get no packages"
         raise BadRequest(f"{where}; add one (aws ec2 create-route --region {region}), or set other subnets in [aws]")
-
-    def _tables(self, region: str, filters: Mapping[str, Sequence[str]]) -> Sequence[Row]:
-        return self.calls.described(region, "DescribeRouteTables", "RouteTables", filters)
 
     def _way_in(self) -> str:
         """Whether ssh is admitted; a group of the company's is taken at its word."""
@@ -122,7 +119,8 @@ class AwsChecks:
         if quota < needed:
             raise QuotaReached(
                 f"{quota:,.0f} {kind} vCPUs of {pool.name} in {market.region}, and {needed} are needed;"
-                f" {raise_command(code, market.region)}"
+                f" {raise_command(code, market.region)}",
+                Scope.TYPE,
             )
         return f"{quota:,.0f} {kind} vCPUs of {pool.name}, {needed} needed"
 

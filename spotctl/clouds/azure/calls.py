@@ -351,7 +351,7 @@ _IN_DETAIL: Final = (
         for code in ("OperationNotAllowed", "BadRequest", "InvalidParameter", "Conflict")
     ),
     Refusal("BadRequest", NotPermitted, _ACCOUNT, _TERMS, _TERMS_SEEN, _LEGAL),
-    Refusal("OperationNotAllowed", QuotaReached, _MACHINE, _RAISE_QUOTA, _QUOTA, r"quota"),
+    Refusal("OperationNotAllowed", QuotaReached, Scope.TYPE, _RAISE_QUOTA, _QUOTA, r"quota"),
     Refusal("OperationNotAllowed", Throttled, _MOMENT, source=_THROTTLING, text=r"too many requests|rate limit"),
     Refusal("OperationNotAllowed", QuotaReached, _ACCOUNT, _NO_SPOT, _SPOT_LIMITS, r"\bspot\b|low.?priority"),
     Refusal("OperationNotAllowed", NotPermitted, _ACCOUNT, _UPGRADE, _FREE, r"free (trial|account|subs)|student|offer"),
@@ -374,7 +374,7 @@ _CODES: Final = {
         ZonesNotAvailableForSku
     """,
     # The account's limits and rights.
-    (QuotaReached, _MACHINE, _RAISE_QUOTA, _QUOTA): "QuotaExceeded ResourceQuotaExceeded ResourceGroupQuotaExceeded",
+    (QuotaReached, Scope.TYPE, _RAISE_QUOTA, _QUOTA): "QuotaExceeded ResourceQuotaExceeded ResourceGroupQuotaExceeded",
     (QuotaReached, _REGION, _FEW_ADDRESSES, _ADDRESSES_SEEN): """
         PublicIPCountLimitReached StaticPublicIPCountLimitReached IPv4StandardSkuPublicIpCountLimitReached
     """,

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.azure.buyer import AzureBuyer, image_reference, require
 from spotctl.clouds.azure.calls import MACHINE_ROLE, AzureCalls, Operation, translated
 from spotctl.clouds.azure.cloud import AzureMachineSettings
 from spotctl.clouds.doctor import RESERVED, Check
-from spotctl.clouds.errors import QuotaReached
+from spotctl.clouds.errors import QuotaReached, Scope
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INSTALLATION_TAG
 
 SMALL, _ANY_REGION = "Standard_D2s_v5", "eastus"
+
+_UNCHECKED = "policies, capacity, public addresses, terms of images and the subscription's offer: only an order tells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class AzureChecks:
             Check(f"role {MACHINE_ROLE}", self._role),
             Check("ssh", self._way_in),
             Check(f"quotas in {market.region}", self._quotas, optional=True),
-            Check("not checked", self._unchecked, note=True),
+            Check("not checked", partial(str, _UNCHECKED), note=True),
         ]
         if self.request.network or self.settings.subnet:
             checks.append(Check("subnet", self._subnet, optional=True))
@@ -108,12 +111,10 @@ class AzureChecks:
             title = "Total Regional Spot vCPUs" if spot else "Total Regional vCPUs"
             raise QuotaReached(
                 f"{left} {title} in {market.region}, and {needed} are needed; request more in the Azure portal under"
-                " Quotas"
+                " Quotas",
+                Scope.TYPE,
             )
         return f"{left} {'Spot ' if spot else ''}vCPUs, {needed} needed"
-
-    def _unchecked(self) -> str:
-        return "policies, capacity, public addresses, terms of images and the subscription's offer: only an order tells"
 
 
 def _in_contract(call: Callable[[], str]) -> Callable[[], str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.doctor import Check
-from spotctl.clouds.errors import ApiCall, NotFound, NotPermitted, QuotaReached
+from spotctl.clouds.errors import ApiCall, NotFound, NotPermitted, QuotaReached, Scope
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
@@ -23,6 +24,8 @@ from spotctl.home.installation import INSTALLATION_TAG
 SMALL, _ANY_REGION = "e2-micro", "us-central1"
 _QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
 _SSH_PORT = 22
+
+_UNCHECKED = "organization policies, capacity, and whether machines reach the internet: Google Cloud has no dry runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class GoogleChecks:
             Check("ssh", self._way_in, optional=True),
             Check("service account of machines", self._account),
             Check(f"quotas in {market.region}", self._quotas, optional=True),
-            Check("not checked", self._unchecked, note=True),
+            Check("not checked", partial(str, _UNCHECKED), note=True),
         )
 
     def _spot(self) -> str:
@@ -118,13 +121,11 @@ class GoogleChecks:
                 other = ", or set public_ip = false in [gcp]" if quota == "IN_USE_ADDRESSES" else ""
                 raise QuotaReached(
                     f"{quota} is {limits[quota]} in {market.region}, and {amount} are needed; request more at"
-                    f" {_QUOTAS}{other}"
+                    f" {_QUOTAS}{other}",
+                    Scope.TYPE,
                 )
         stated = (f"{quota} {limits[quota]}, {amount} needed" for quota, amount in needed.items() if quota in limits)
         return ", ".join(stated) or "Google states none"
-
-    def _unchecked(self) -> str:
-        return "organization policies, capacity, and whether machines reach the internet: Google Cloud has no dry runs"
 
 
 def _admits_ssh(rule: Any) -> bool:  # noqa: ANN401  # the SDK's messages

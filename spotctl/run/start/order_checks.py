@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
+from pricing_data.market import Market
 from spotctl.clouds.doctor import Finding, Level, all_found
 from spotctl.clouds.errors import NotPermitted, ProviderError
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home.config import Settings
 from spotctl.home.installation import INSTALLATION_TAG, installation_id
+from spotctl.log.state import covers
 from spotctl.planning.values import JobPlan
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedOrders:
-    """The findings about a plan's orders, each once; and, if all orders would fail, the reasons of the first one."""
+    """The findings about a plan's orders, each once. If no order of the plan can succeed, why the first one fails."""
 
     findings: tuple[Finding, ...]
     obstacles: tuple[Finding, ...]
@@ -28,22 +30,33 @@ class CheckedOrders:
             kind = (
                 NotPermitted if any(finding.level is Level.NO_ACCESS for finding in self.obstacles) else ProviderError
             )
-            raise kind(str(self.obstacles[0]))
+            # What nobody but an administrator can change comes first.
+            raise kind(str(max(self.obstacles, key=lambda finding: finding.level is Level.NO_ACCESS)))
 
 
 def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
-    """Asks the clouds of a plan about the orders that it begins with, all at the same time."""
-    findings, failing = dict[tuple[str, str, str], Finding](), list[list[Finding]]()
+    """Asks the clouds of a plan about the orders that it begins with, all at the same time. A zone without a network is
+    no reason against orders in others."""
+    findings, failing = dict[tuple[str, str, str], Finding](), list[tuple[Market, list[Finding]]]()
     requests = _requests(plan, installation_id(settings.home))
     for cloud in dict.fromkeys(request.market.cloud for request in requests):
         with closing(cloud_provider(settings, (cloud,))) as provider:
-            each = [provider.checks(request) for request in requests if request.market.cloud == cloud]
+            own = [request for request in requests if request.market.cloud == cloud]
+            each = [provider.checks(request) for request in own]
             answers = iter(all_found(cloud, [check for checks in each for check in checks]))
-            for checks in each:
-                own = [next(answers) for _ in checks]
-                failing.append([finding for finding in own if finding.is_bad])
-                findings |= {(finding.about, finding.what, finding.detail): finding for finding in own}
-    return CheckedOrders(tuple(findings.values()), tuple(failing[0]) if failing and all(failing) else ())
+            for request, checks in zip(own, each, strict=True):
+                found = [next(answers) for _ in checks]
+                failing.append((request.market, [finding for finding in found if finding.is_bad]))
+                findings |= {(finding.about, finding.what, finding.detail): finding for finding in found}
+    return CheckedOrders(tuple(findings.values()), _obstacles(plan, failing))
+
+
+def _obstacles(plan: JobPlan, failing: Sequence[tuple[Market, Sequence[Finding]]]) -> tuple[Finding, ...]:
+    """What stands against the first order, if all orders fail, and for reasons that reach all markets of the plan."""
+    barred = [(finding.scope.value, market) for market, found in failing for finding in found]
+    markets = {market for market, _ in failing} | {offer.market for offer in plan.decider.offers}
+    fail = all(found for _, found in failing) and all(any(covers(*one, market) for one in barred) for market in markets)
+    return tuple(failing[0][1]) if failing and fail else ()
 
 
 def _requests(plan: JobPlan, installation: str) -> Sequence[MachineRequest]:

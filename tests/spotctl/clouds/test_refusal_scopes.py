@@ -30,13 +30,13 @@ from spotctl.clouds.gcp import calls as gcp
 from spotctl.home.errors import BadRequest, SpotctlError
 
 ROWS = (*aws.REFUSALS, *azure.REFUSALS, *gcp.IN_DETAIL, *gcp.REFUSALS, *gcp.RESERVATION_REFUSALS)
-MACHINE, ZONE, REGION, ACCOUNT, ORGANISATION, MOMENT = Scope
+MACHINE, TYPE, ZONE, REGION, ACCOUNT, ORGANISATION, MOMENT = Scope
 OWNERS = {MACHINE, ACCOUNT, ORGANISATION}
 POSSIBLE = {
     NoCapacity: {MACHINE, ZONE, REGION},
     NotFound: {MACHINE},
     NotHere: {ZONE, REGION, ORGANISATION},
-    QuotaReached: {MACHINE, REGION, ACCOUNT},
+    QuotaReached: {MACHINE, TYPE, REGION, ACCOUNT},
     NotPermitted: OWNERS,
     LoginNeeded: {ACCOUNT},
     BadRequest: {ACCOUNT},

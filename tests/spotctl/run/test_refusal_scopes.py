@@ -65,10 +65,8 @@ def orders(one: Life) -> list[tuple[str, str, bool]]:
     ]
 
 
-def in_scope(kind: type[ProviderError], scope: Scope, words: str = "no") -> ProviderError:
-    error = kind(words)
-    error.scope = scope
-    return error
+def in_scope(kind: type[NotHere | QuotaReached | NotPermitted], scope: Scope, words: str = "no") -> ProviderError:
+    return kind(words, scope)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +110,22 @@ def test_a_limit_of_spot_machines_in_a_region_is_met_once_and_leaves_those_on_de
     assert one.run().outcome == "done"
     spot = [order for order in orders(one) if order[2]]
     assert len(spot) == 1
+    clean(one)
+
+
+def test_a_quota_that_is_too_small_for_a_type_is_met_once_in_a_region(tmp_path: Path) -> None:
+    here = [market for market in MARKETS if market.region == "r1"]
+    limit = QuotaReached("VcpuLimitExceeded", Scope.TYPE)
+    asked = list[Market]()
+
+    def refuses(market: Market, spot: bool) -> ProviderError | None:
+        asked.extend([market] if spot else [])
+        return limit if spot and market.instance_type == "c4.large" else None
+
+    one = begun_with(tmp_path, refuses, here)
+    assert one.run().outcome == "done"
+    assert [market.instance_type for market in asked].count("c4.large") == 1
+    assert "c4.xlarge" in {market.instance_type for market in asked}
     clean(one)
 
 

@@ -185,11 +185,17 @@ def test_existing_network_key_and_no_public_address_are_used_as_set(ec2: Ec2) ->
 def test_a_zone_without_a_subnet_is_not_a_market(ec2: Ec2) -> None:
     with pytest.raises(NotFound, match=r"none of the subnets subnet-1 is in us-east-1a"):
         provider(replace(SETTINGS, subnets=("subnet-1",))).create(ORDER)
-    for subnet in list(ec2.backend("us-east-1").describe_subnets()):
-        ec2.backend("us-east-1").delete_subnet(subnet.id)
+    backend = ec2.backend("us-east-1")
+    for subnet in backend.describe_subnets(filters={"availabilityZone": "us-east-1a"}):
+        backend.delete_subnet(subnet.id)
     with pytest.raises(NotHere, match=r"create-default-subnet .*--availability-zone us-east-1a") as refused:
         provider().create(ORDER)
     assert refused.value.scope is Scope.ZONE
+    for subnet in list(backend.describe_subnets()):
+        backend.delete_subnet(subnet.id)
+    with pytest.raises(NotHere, match="create-default-vpc") as refused:
+        provider().create(ORDER)
+    assert refused.value.scope is Scope.REGION
 
 
 @pytest.mark.parametrize(
