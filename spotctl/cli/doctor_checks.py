@@ -7,9 +7,10 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -288,12 +289,21 @@ def of_clouds(settings: Settings, clouds: Sequence[str]) -> Iterator[Finding]:
         if not doctor.is_configured(settings):
             yield Finding(cloud, "credentials", Level.NOTE, "not configured, so not checked", doctor.SETUP)
             continue
-        try:
-            yield from doctor.findings(settings)
-            with closing(cloud_provider(settings, (cloud,))) as provider:
-                request = provider.usual_request()
-                yield from () if request is None else all_found(cloud, provider.checks(request))
-        except CloudError as error:
-            yield refused(cloud, "access", error)
-        except ProviderError as error:
-            yield Finding(cloud, "orders", Level.NOTE, f"not checked: {error}")
+        with ThreadPoolExecutor(1, f"{cloud}-orders") as pool:
+            try:
+                found = doctor.findings(settings)
+                # The first one says that the cloud answers, and lets us in.
+                yield from islice(found, 1)
+                orders = pool.submit(_of_orders, settings, cloud)
+                yield from found
+                yield from orders.result()
+            except CloudError as error:
+                yield refused(cloud, "access", error)
+            except ProviderError as error:
+                yield Finding(cloud, "orders", Level.NOTE, f"not checked: {error}")
+
+
+def _of_orders(settings: Settings, cloud: str) -> list[Finding]:
+    with closing(cloud_provider(settings, (cloud,))) as provider:
+        request = provider.usual_request()
+        return [] if request is None else all_found(cloud, provider.checks(request))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -75,13 +75,25 @@ def findings(settings: Settings) -> Iterator[Finding]:
         detail = "none is configured, so permissions and quotas were not checked"
         yield Finding("aws", "region", Level.NOTE, detail, "set AWS_DEFAULT_REGION, or region in ~/.aws/config")
         return
-    yield from _permissions(session, region, settings.table("aws", AwsMachineSettings))
+    with ExitStack() as stack:
 
-    with session.client("service-quotas", region) as quotas:
+        @cache
+        def client(service: Service) -> AwsClient:
+            return stack.enter_context(session.client(service, region, _ELSEWHERE.get(service, "")))
+
+        pool = stack.enter_context(ThreadPoolExecutor(len(_QUOTAS), "aws-quota"))
+        ask = client("service-quotas").call
+        limits = {
+            what: pool.submit(ask, "GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
+            for what, code in _QUOTAS.items()
+        }
+        tried = tried_permissions(client, settings.table("aws", AwsMachineSettings))
+        yield permissions("aws", tried.missing, len(tried.granted) + len(tried.missing))
+        if tried.untried:
+            yield Finding("aws", "permissions not tried", Level.NOTE, tried.reasons())
         for what, code in _QUOTAS.items():
             try:
-                answer = quotas.call("GetServiceQuota", ServiceCode="ec2", QuotaCode=code)
-                vcpus = float(answer["Quota"]["Value"])
+                vcpus = float(limits[what].result()["Quota"]["Value"])
                 spot = code == STANDARD.spot
                 stated = Quota("aws", region, STANDARD.family(spot=spot), int(vcpus), QuotaUnit.VCPUS, spot=spot)
                 account_quotas.keep(settings, [stated], wall_us())
@@ -90,19 +102,6 @@ def findings(settings: Settings) -> Iterator[Finding]:
                 yield quota("aws", f"{what} in {region}", None, f"{error.problem}; {error.cure}")
             except (UnknownResource, RequestRejected, RateLimited) as error:
                 yield quota("aws", f"{what} in {region}", None, error.problem)
-
-
-def _permissions(session: AwsSession, region: str, settings: AwsMachineSettings) -> Iterator[Finding]:
-    with ExitStack() as stack:
-
-        @cache
-        def client(service: Service) -> AwsClient:
-            return stack.enter_context(session.client(service, region, _ELSEWHERE.get(service, "")))
-
-        tried = tried_permissions(client, settings)
-    yield permissions("aws", tried.missing, len(tried.granted) + len(tried.missing))
-    if tried.untried:
-        yield Finding("aws", "permissions not tried", Level.NOTE, tried.reasons())
 
 
 def _document(name: str, settings: Settings) -> dict[str, Any]:
@@ -171,12 +170,15 @@ _SERVICES: Mapping[str, Service] = {"pricing": "pricing", "servicequotas": "serv
 def tried_permissions(client: Callable[[Service], AwsClient], settings: AwsMachineSettings) -> Tried:
     """Tries the permissions of `policy` in one region; `client` gives the client of a service there."""
     tried = Tried(client)
-    trials: list[Callable[[], object]] = [partial(tried.order, settings), *(partial(tried.own, kind) for kind in KINDS)]
+    trials: list[Callable[[], object]] = [partial(tried.own, kind) for kind in KINDS]
     for action in sorted((LOOK | PRICES) - _LISTED):
         dry_run = {"DryRun": True} if action.startswith("ec2:") else {}
         trials.append(partial(tried.attempt, action, **_ARGUMENTS.get(action, {}), **dry_run))
     with ThreadPoolExecutor(AT_A_TIME, "aws-permission") as pool:
-        for trial in [pool.submit(trial) for trial in trials]:
+        # An order takes several calls, one after another: it begins first.
+        asked: list[Future[object]] = [pool.submit(tried.order, settings, pool)]
+        asked += [pool.submit(trial) for trial in trials]
+        for trial in asked:
             trial.result()
     tried.missing.sort()
     for statement in policy(settings.kms_key, settings.roles)["Statement"]:
@@ -259,10 +261,9 @@ class Tried:
             for name in ("Authorize", "Revoke"):
                 self.attempt(f"ec2:{name}SecurityGroupIngress", GroupId=id_, IpPermissions=_RULE, DryRun=True)
 
-    def order(self, settings: AwsMachineSettings) -> None:
+    def order(self, settings: AwsMachineSettings, pool: Executor) -> None:
         """Tries an order with its tags, its groups and its role."""
-        parameter = parameter_for(Ec2Hardware(_TYPE, "x86_64"))
-        image = self.attempt(IMAGE, Name=parameter).get("Parameter", {}).get("Value", _NO_IMAGE)
+        parameter = pool.submit(self.attempt, IMAGE, Name=parameter_for(Ec2Hardware(_TYPE, "x86_64")))
 
         # Machines would be in a subnet of the settings, else in a default one.
         filters = {"subnet-id": list(settings.subnets)} if settings.subnets else {"default-for-az": ["true"]}
@@ -271,7 +272,7 @@ class Tried:
         subnet = subnets[0] if subnets else None
 
         order = {
-            "ImageId": image,
+            "ImageId": parameter.result().get("Parameter", {}).get("Value", _NO_IMAGE),
             "MinCount": 1,
             "MaxCount": 1,
             "InstanceType": _TYPE,
@@ -280,12 +281,17 @@ class Tried:
             "DryRun": True,
             **({"SubnetId": subnet["SubnetId"]} if subnet else {}),
         }
-        self.attempt(BUY, **order)
         group = {"GroupName": NAME, "Description": NAME, **({"VpcId": subnet["VpcId"]} if subnet else {})}
         tagged = [{"ResourceType": "security-group", "Tags": _TAGS}]
-        self.attempt(GROUP, **group, TagSpecifications=tagged, DryRun=True)
         near = [{"ResourceType": "placement-group", "Tags": _TAGS}]
-        self.attempt(PLACEMENT, GroupName=NAME, Strategy="cluster", TagSpecifications=near, DryRun=True)
+        close = {"GroupName": NAME, "Strategy": "cluster", "TagSpecifications": near, "DryRun": True}
+        groups = [
+            pool.submit(self.attempt, GROUP, **group, TagSpecifications=tagged, DryRun=True),
+            pool.submit(self.attempt, PLACEMENT, **close),
+        ]
+        self.attempt(BUY, **order)
+        for trial in groups:
+            trial.result()
 
         if BUY not in self.granted:
             for action in (TAG, ROLE):
