@@ -56,7 +56,7 @@ class Buyer:
         arguments = order(request, self._place(request), user_data, self._settings.tags)
         try:
             answer = self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
-        except ProviderError as error:
+        except SpotctlError as error:
             group = _GROUP_GONE.get(code_of(error), "")
             if group and not (group == _SECURITY and self._settings.security_groups):
                 # A new group is not known everywhere at once, and `gc` may have removed an old one.
@@ -64,7 +64,8 @@ class Buyer:
                 raise Unanswered(f"{market}: EC2 does not know its new {group} yet; spotctl tries again") from error
             if code_of(error) in _VCPU_LIMITS and (pool := pool_of(market.instance_type)) is not None:
                 command = raise_command(pool.code(spot=request.bid is not None), market.region)
-                raise QuotaReached(f"{error} as {pool.name}: {command}", error.scope) from error.__cause__
+                scope = error.scope if isinstance(error, ProviderError) else Scope.TYPE
+                raise QuotaReached(f"{error} as {pool.name}: {command}", scope) from error.__cause__
             raise
         rows: Sequence[Row] = answer["Instances"]
         return rows

@@ -57,6 +57,9 @@ KitStep = Callable[[], Iterator[StepResult]]
 STEPS = "account orders machines token lease launcher eviction training runner left".split()
 """The names of the steps; the eviction also reports on the checkpoint."""
 
+SHARED = ("account", "orders", "machines", "eviction")
+"""The steps for a stranger's account: permissions and dry runs, one machine until its agent answers, one eviction."""
+
 _NEEDED = {"token": "machines", "lease": "machines"}
 """Steps that use what another has rented."""
 
@@ -73,7 +76,7 @@ def conduct(kit: Kit, chosen: Collection[str], report: Callable[[StepResult], No
         for name, step in _steps(kit, machines).items():
             if name not in wanted:
                 continue
-            if name == "launcher":
+            if name in ("launcher", "eviction"):
                 _end(machines)
             for result in _carried_out(kit, name, step):
                 results.append(result)
@@ -225,6 +228,7 @@ def private_words(kit: Kit) -> tuple[str, ...]:
     return tuple(word for word in words if word)
 
 
+SHARED_USD = 0.2
 CAP_USD = 1
 """More than an hour of any small machine costs, with its disk and its address."""
 

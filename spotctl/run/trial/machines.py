@@ -11,7 +11,7 @@ from typing import TypeVar
 from pricing_data.catalog import InstanceType
 from pricing_data.errors import CloudError, PricingDataError
 from pricing_data.units import MINUTE, SECOND, counted
-from spotctl.clouds.doctor import Level
+from spotctl.clouds.doctor import Level, all_found
 from spotctl.clouds.errors import NoCapacity, NotFound, Throttled, TokenTaken, Unanswered
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.provider import Machine, MachineRequest, MachineState
@@ -53,13 +53,13 @@ class _Rented:
 
 
 class BareMachines:
-    """The two machines of the trial, which the steps share."""
+    """The machines of the trial, which the steps share."""
 
     def __init__(self, kit: Kit) -> None:
         self._kit, self._rented = kit, list[_Rented]()
 
     def boot(self) -> Iterator[StepResult]:
-        """Rents a spot machine of one kind and an on-demand machine of another, until the agents of both answer."""
+        """Rents a spot machine, and one on demand of the other kind if there is one, until their agents answer."""
         for number, kind in enumerate(self._kit.kinds):
             self._rented.append(self._rent(number, kind.name))
         _wait(self._all_answer, BOOT_SECONDS, self._late)
@@ -113,7 +113,7 @@ class BareMachines:
         )
 
     def end(self) -> None:
-        """Returns both machines and what belongs to them."""
+        """Returns the machines and what belongs to them."""
         provider = self._kit.provider
         _patiently(lambda: provider.terminate([rented.machine.id for rented in self._rented]))
         _wait(
@@ -188,9 +188,10 @@ def _wait(happened: Callable[[], bool], seconds: float, why_not: Callable[[], st
 
 
 def check_account(kit: Kit) -> Iterator[StepResult]:
-    """The checks of `spotctl doctor` for the cloud."""
+    """The checks of `spotctl doctor` for the cloud, and of an order in this region."""
     try:
         findings = list(doctor_of(kit.cloud).findings(kit.settings))
+        findings += all_found(kit.cloud, kit.provider.checks(order(kit, kit.kinds[0].name, 0, "check", spot=True)))
     except CloudError as error:
         raise TrialFailed(str(error)) from error
     wrong = [finding for finding in findings if finding.level in (Level.FAILS, Level.NO_ACCESS)]

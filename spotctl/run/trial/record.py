@@ -133,9 +133,9 @@ class StepSkipped(Exception):
 
 @dataclass
 class Kit:
-    """`kinds` are the two types of machines to rent, and `types` all with known prices. `bucket` is a location in the
-    cloud's object store, and `identity` the machines'. `runs` are those of the trial, and `spent_usd` is at least what
-    it has cost."""
+    """`kinds` are the types of machines to rent, one or two, and `types` all with known prices. `bucket` is a location
+    in the cloud's object store, and `identity` the machines'. `runs` are those of the trial, and `spent_usd` is at
+    least what it has cost."""
 
     cloud: str
     region: str
