@@ -291,11 +291,11 @@ def of_clouds(settings: Settings, clouds: Sequence[str]) -> Iterator[Finding]:
             continue
         with ThreadPoolExecutor(1, f"{cloud}-orders") as pool:
             try:
-                found = doctor.findings(settings)
+                of_account = doctor.findings(settings)
                 # The first one says that the cloud answers, and lets us in.
-                yield from islice(found, 1)
+                yield from islice(of_account, 1)
                 orders = pool.submit(_of_orders, settings, cloud)
-                yield from found
+                yield from of_account
                 yield from orders.result()
             except CloudError as error:
                 yield refused(cloud, "access", error)

@@ -45,17 +45,18 @@ def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
             each = [provider.checks(request) for request in own]
             answers = iter(all_found(cloud, [check for checks in each for check in checks]))
             for request, checks in zip(own, each, strict=True):
-                found = [next(answers) for _ in checks]
-                failing.append((request.market, [finding for finding in found if finding.is_bad]))
-                findings |= {(finding.about, finding.what, finding.detail): finding for finding in found}
+                of_order = [next(answers) for _ in checks]
+                failing.append((request.market, [finding for finding in of_order if finding.is_bad]))
+                findings |= {(finding.about, finding.what, finding.detail): finding for finding in of_order}
     return CheckedOrders(tuple(findings.values()), _obstacles(plan, failing))
 
 
 def _obstacles(plan: JobPlan, failing: Sequence[tuple[Market, Sequence[Finding]]]) -> tuple[Finding, ...]:
-    """What stands against the first order, if all orders fail, and for reasons that reach all markets of the plan."""
-    barred = [(finding.scope.value, market) for market, found in failing for finding in found]
+    """The reasons against the first order, if all orders fail, and for reasons that reach all markets of the plan."""
+    barred = [(finding.scope.value, market) for market, problems in failing for finding in problems]
     markets = {market for market, _ in failing} | {offer.market for offer in plan.decider.offers}
-    fail = all(found for _, found in failing) and all(any(covers(*one, market) for one in barred) for market in markets)
+    fail = all(problems for _, problems in failing)
+    fail = fail and all(any(covers(scope, refused, market) for scope, refused in barred) for market in markets)
     return tuple(failing[0][1]) if failing and fail else ()
 
 
