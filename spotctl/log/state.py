@@ -153,7 +153,7 @@ _SCOPES = {
     "organisation": attrgetter("cloud", "region"),
     "account": attrgetter("cloud"),
 }
-"""What the markets of a scope have in common. Organisations rule by region, if at all."""
+"""The parts of their names that the markets of a scope share. Organisations rule by region, if at all."""
 
 
 def covers(scope: str, refused: Market, market: Market) -> bool:

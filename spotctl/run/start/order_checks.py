@@ -52,7 +52,7 @@ def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
 
 
 def _obstacles(plan: JobPlan, failing: Sequence[tuple[Market, Sequence[Finding]]]) -> tuple[Finding, ...]:
-    """The reasons against the first order, if all orders fail, and for reasons that reach all markets of the plan."""
+    """The problems of the first order, if all orders fail, and for reasons that reach all markets of the plan."""
     barred = [(finding.scope.value, market) for market, problems in failing for finding in problems]
     markets = {market for market, _ in failing} | {offer.market for offer in plan.decider.offers}
     fail = all(problems for _, problems in failing)
