@@ -56,7 +56,8 @@ class ClusterJobs:
     `steps` are the remaining steps; `slo_seconds` and `elapsed_seconds` both count from the job's arrival, so that
     their difference is the time left. `slo_seconds` is infinite without a deadline. `isolated_seconds` is how long
     the completed steps would have taken with a 1/n share; if it is None, the elapsed time is used. `begun` is the type
-    that a job was given all of the time last, or `NO_TYPE`; `allox` does not move such jobs.
+    that a job was given all of the time last, or `NO_TYPE`; `allox` does not move such jobs. `least` workers are enough
+    for a job that could use all `scale`.
     """
 
     ids: tuple[str, ...]
@@ -70,6 +71,7 @@ class ClusterJobs:
     entity: tuple[str | None, ...]
     isolated_seconds: Floats | None = None
     begun: Ints | None = None
+    least: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,8 @@ def scale_of_rows(problem: AllocationProblem) -> Floats:
 def runnable(problem: AllocationProblem) -> Bools:
     """Where a job can run alone: it makes progress there, and there are enough workers."""
     jobs = problem.jobs
-    return np.asarray((jobs.throughputs > 0) & (jobs.scale[:, None] <= problem.cluster.workers))
+    least = jobs.scale if jobs.least is None else jobs.least
+    return np.asarray((jobs.throughputs > 0) & (least[:, None] <= problem.cluster.workers))
 
 
 def runnable_pairs(problem: AllocationProblem) -> Bools:

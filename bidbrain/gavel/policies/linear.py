@@ -91,7 +91,8 @@ def shortest_job_first_policy(problem: AllocationProblem, _warm: Warm | None = N
     weight = _precedence(duration)
     worth = normalized_worth(columns, weight=weight)
     given = np.zeros(columns.count)
-    given[np.flatnonzero(fastest)[:1]] = 1.0
+    own = np.flatnonzero(fastest)[:1]
+    given[own] = np.minimum(1.0, problem.cluster.workers[columns.type[own]] / columns.held[own])
     shares, _ = most_worth(columns, worth, at_least=given)
     return allocation(problem, shares, float(duration[first]))
 

@@ -14,8 +14,10 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.problem import ENTITY_POLICIES, Cluster, Entity
+from bidbrain.gavel.queue import MEAN_COMPLETION
 from bidbrain.lab.gavel.estimator import BadFingerprint, with_estimated_pairs
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget
+from bidbrain.lab.gavel.simulator.queued import Queued
 from bidbrain.lab.gavel.simulator.results import JobGroup, SimulationSummary, job_results
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
@@ -123,10 +125,18 @@ def _believed(options: Options, throughputs: Throughputs) -> Throughputs | None:
 
 def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     """The dispatcher that realizes the chosen policy."""
-    if options.budget is not None and options.policy != _ON_BUDGET:
+    kind, _, queued = options.policy.rpartition(":")
+    if options.budget is not None and queued != _ON_BUDGET:
         raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
     if options.policy in {"fifo", "fifo-perf"}:
         return _queue(options, simulation)
+    if kind == "queue" or queued == MEAN_COMPLETION:
+        if options.agnostic or options.space_sharing:
+            option = "--agnostic" if options.agnostic else "--space-sharing"
+            raise BadRequest(
+                f"{option}: launches never do that; leave it out, or use another --policy than {options.policy}"
+            )
+        return Queued(simulation, queued, options.budget)
     name = "fifo" if options.policy == "fifo-preemptive" else options.policy
     policy = policy_named(name, agnostic=options.agnostic)
     # Rented machines are available at once, so an allocation is due as soon as a job arrives.

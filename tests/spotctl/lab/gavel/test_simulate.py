@@ -116,6 +116,19 @@ def test_a_round_and_a_checkpoint_are_as_long_as_asked(table: Path, tmp_path: Pa
     assert moved["makespan_seconds"] == pytest.approx(4 * 60 + 2 * (6 + 6))
 
 
+def test_the_scheduler_of_launches_decides_on_request(table: Path, tmp_path: Path, approved: Approved) -> None:
+    """Short jobs go first, and nobody moves where a checkpoint takes longer than moving saves."""
+    trace = written(tmp_path, *(f"small,-n,{steps},1,1,-1,0" for steps in (144000, 144000, 2400, 2400)))
+    words = ("--trace", trace, "--cluster", "v100=2", "--checkpoint-seconds", "60", "--json")
+    default = simulated(table, *words, "--policy", "mean-completion")
+    assert default.json["average_jct_seconds"] == pytest.approx((600 + 600 + 36720 + 36720) / 4, rel=0.01)
+    launched, published = (simulated(table, *words, "--policy", f"{mode}max-min-fairness") for mode in ("queue:", ""))
+    # As published they change places in every round, and each change costs a minute.
+    assert launched.json["makespan_seconds"] < published.json["makespan_seconds"]
+    approved(simulated(table, *words, "--policy", "queue:fifo", "--agnostic"))
+    approved(simulated(table, *words, "--policy", "queue:allox"))
+
+
 def test_jobs_of_one_seed_of_several_and_what_is_left_out(table: Path, tmp_path: Path, approved: Approved) -> None:
     rows = ("0,small,400,9.0,1", "1,small,800,7.0,1", "0,small,400,0.0,1", "0,huge,4,0.0,16", "0,huge,4,0.0,16")
     trace = written(tmp_path, *rows, header="seed,job_type,total_steps,arrival_time_s,scale_factor")

@@ -1,0 +1,435 @@
+"""The policy of a queue that names none: deadlines first, then the mean completion time of a user's jobs; between
+users, machines max-min by weight.
+
+A *list* is pairs of a job and a type, the most urgent first; machines are handed out along it (`filled`). `ends_of`
+plays one list until every job is done, and `best_list` keeps the list of the fewest late jobs, the least lateness and
+the least weighted mean of completion times: Smith's order, orders by deadline, the last round's order, and those that
+differ from the best of these by moving a job.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from bidbrain.gavel.queue import FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
+
+Pair = tuple[QueueJob, str]
+MachinesHeld = dict[str, dict[str, int]]
+
+# A job of unknown length is taken to be as long again as it has run, and at least this many rounds.
+_UNKNOWN_ROUNDS = 10
+# Steps of one search, a step being a pair that is looked at when a job ends: about 50 ms.
+_MAX_STEPS = 60_000
+_ALL_ORDERS = 5
+_SAME_RATE = 0.05
+_NOTHING = 1e-9
+# Deadlines that several users share are kept this much before their time.
+_EARLY = 0.95
+# An end of all jobs that is an hour earlier is worth this many hours of mean completion time.
+_LAST_COUNTS = 0.1
+
+
+def length_of(job: QueueJob, queue: JobQueue) -> float:
+    """The work that is left, or what it is taken to be."""
+    if job.work is not None:
+        return job.work
+    if job.work_high is not None:
+        return (job.work_low + job.work_high) / 2
+    done = job.speed(job.received)
+    best = max(job.rates.values()) / 3600 * job.most
+    return max(done, job.work_low, _UNKNOWN_ROUNDS * queue.round_seconds * best)
+
+
+def shortest_seconds(job: QueueJob, queue: JobQueue) -> float:
+    """The time that the job takes if it has all machines that it can use."""
+    speed = max((rate * min(job.most, queue.machines(kind)) for kind, rate in job.rates.items()), default=0.0)
+    return length_of(job, queue) / (speed / 3600) if speed > 0 else float("inf")
+
+
+def must_go_first(queue: JobQueue) -> list[QueueJob]:
+    """Jobs that have waited too long, the longest first, and those that such a job has just begun before."""
+    limit = queue.max_wait_rounds * queue.round_seconds
+    late = [job for job in queue.jobs if not job.holds() and queue.now - job.since >= limit]
+    return sorted(late, key=lambda job: (job.since, job.name))
+
+
+def listed(jobs: Sequence[QueueJob], kinds: Mapping[str, int]) -> list[Pair]:
+    """Job by job, the fastest types first."""
+    return [
+        (job, kind)
+        for job in jobs
+        for kind in sorted(job.rates, key=lambda kind: (-job.rates[kind], kind))
+        if kinds.get(kind) and job.rates[kind] > 0
+    ]
+
+
+def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> MachinesHeld:
+    """Hands out machines along a list, in addition to those held; a job that cannot have its least gets none."""
+    given: MachinesHeld = {name: dict(kinds) for name, kinds in held.items()}
+    short: dict[str, QueueJob] = {}
+    for job, kind in pairs:
+        mine = given.get(job.name, {})
+        have = sum(mine.values())
+        if have >= job.most or (job.gang and mine and kind not in mine):
+            continue
+        count = min(job.most - have, free.machines(kind))
+        if count <= 0 or (job.gang and have + count < job.least):
+            continue
+        free.take(kind, count)
+        mine = given.setdefault(job.name, {})
+        mine[kind] = mine.get(kind, 0) + count
+        if have + count < job.least:
+            short[job.name] = job
+    lacking = {name for name, job in short.items() if sum(given[name].values()) < job.least}
+    if not lacking:
+        return given
+    for name in lacking:
+        for kind, count in given.pop(name).items():
+            free.take(kind, -count)
+    return filled([pair for pair in pairs if pair[0].name not in lacking], free, given)
+
+
+def _without(free: FreeQuota, held: MachinesHeld) -> FreeQuota:
+    """Takes the machines that are held."""
+    for machines in held.values():
+        for kind, count in machines.items():
+            free.take(kind, count)
+    return free
+
+
+def move_up(
+    jobs: Mapping[str, QueueJob], running: MachinesHeld, left: Mapping[str, float], free: FreeQuota
+) -> list[str]:
+    """Moves jobs that hold machines of one type to a faster one that is free, where they end earlier by that."""
+    moved = []
+    for name, machines in running.items():
+        if name not in jobs or len(machines) != 1:
+            continue
+        job, ((kind, count),) = jobs[name], machines.items()
+        for other in sorted(job.rates, key=lambda other: (-job.rates[other], other)):
+            seconds = left[name] / count * 3600
+            gained = seconds / job.rates[kind] - seconds / job.rates[other] if job.rates[other] else 0.0
+            if gained <= job.swap_seconds:
+                break
+            if free.machines(other) >= count:
+                free.take(kind, -count)
+                free.take(other, count)
+                running[name] = {other: count}
+                moved.append(name)
+                break
+    return moved
+
+
+def _part_of(job: QueueJob, machines: Mapping[str, int]) -> dict[str, int]:
+    """The machines that it keeps to have no more than these."""
+    both = {kind: common for kind, count in job.held.items() if (common := min(count, machines.get(kind, 0)))}
+    fewer = sum(machines.values()) < job.holds() and not job.gang
+    return both if fewer and sum(both.values()) >= job.least else dict(job.held)
+
+
+def _stays(job: QueueJob, machines: Mapping[str, int]) -> bool:
+    """Whether it keeps some of its machines, a gang all of them."""
+    return bool(job.held) and (machines == job.held if job.gang else any(kind in machines for kind in job.held))
+
+
+def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[str, float]:
+    """Seconds from now until each job of the list ends, if its jobs begin in this order and keep what they hold.
+
+    What jobs of the list hold already, and keep, is `held`; a job that begins makes no progress for `swap_seconds`.
+    """
+    free = _without(FreeQuota(queue), held)
+    jobs = {job.name: job for job, _ in pairs}
+    left = {name: length_of(job, queue) for name, job in jobs.items()}
+    waiting = {name: 0.0 if name in held else job.swap_seconds for name, job in jobs.items()}
+    running, ends, now = dict(held), dict[str, float](), 0.0
+    while len(ends) < len(jobs):
+        for name in move_up(jobs, running, left, free):
+            waiting[name] = jobs[name].swap_seconds
+        running = filled(pairs, free, running)
+        if not now:
+            waiting |= dict.fromkeys((name for name in running if _stays(jobs[name], running[name])), 0.0)
+        soonest = float("inf")
+        for name, machines in running.items():
+            soonest = min(soonest, waiting[name] + left[name] / jobs[name].speed(machines))
+        if soonest == float("inf"):
+            break
+        now += soonest
+        for name, machines in list(running.items()):
+            job = jobs[name]
+            left[name] -= max(soonest - waiting[name], 0.0) * job.speed(machines)
+            waiting[name] = max(waiting[name] - soonest, 0.0)
+            if left[name] <= 1e-9 * length_of(job, queue):
+                ends[name] = now
+                for kind, count in running.pop(name).items():
+                    free.take(kind, -count)
+        pairs = [pair for pair in pairs if pair[0].name not in ends]
+        running = {name: dict(machines) for name, machines in running.items()}
+    return ends
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedQueue:
+    """The list that was chosen, the machines that jobs keep, and what that leads to."""
+
+    pairs: tuple[Pair, ...]
+    begin: MachinesHeld
+    score: tuple[float, ...]
+
+    def names(self) -> tuple[str, ...]:
+        """Jobs by their first pair."""
+        return tuple(dict.fromkeys(job.name for job, _ in self.pairs))
+
+
+def best_list(
+    queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound | None, fixed: MachinesHeld
+) -> OrderedQueue:
+    """The best list of these jobs; `fixed` machines stay where they are.
+
+    While no job comes, goes or changes, the order of the last round stays.
+    """
+    search = _Search(queue, jobs, fixed)
+    last = {name: number for number, name in enumerate(previous.order)} if previous else {}
+    if previous is not None and _as_foreseen(queue, jobs, previous):
+        order = sorted(jobs, key=lambda job: last[job.name])
+        search.tries_order(order)
+        search.tries_by_index(order)
+        assert search.best is not None
+        return search.best
+    bases = _base_orders(queue, jobs, last)
+    for order in bases:
+        search.tries_order(order)
+    search.tries_by_index(bases[0])
+    if len(jobs) <= _ALL_ORDERS:
+        for every in permutations(bases[0]):
+            search.tries_order(every)
+    else:
+        search.moves_jobs()
+    assert search.best is not None
+    return search.best
+
+
+class _Search:
+    """The lists that were tried, and the best of them."""
+
+    def __init__(self, queue: JobQueue, jobs: Sequence[QueueJob], fixed: MachinesHeld) -> None:
+        self._queue, self._jobs = queue, {job.name: job for job in jobs}
+        self._kinds = {kind: count for kind in queue.types() if (count := queue.machines(kind))}
+        self._first = {job.name: number for number, job in enumerate(must_go_first(queue))}
+        self._held: MachinesHeld = {job.name: dict(job.held) for job in jobs if job.holds()}
+        self._fixed: MachinesHeld = {name: machines for name, machines in fixed.items() if name in self._jobs}
+        self._tried, self._steps = set[tuple[str, ...]](), 0
+        self.best: OrderedQueue | None = None
+
+    def tries_order(self, order: Sequence[QueueJob]) -> bool:
+        """Whether this is better than the best; jobs that have waited too long come first."""
+        order = sorted(order, key=lambda job: self._first.get(job.name, len(self._first)))
+        key = tuple(job.name for job in order)
+        if key in self._tried:
+            return False
+        self._tried.add(key)
+        return self._tries(listed(order, self._kinds))
+
+    def tries_by_index(self, order: Sequence[QueueJob]) -> None:
+        """The pairs by the share of a job's work that a machine does: jobs get the types that suit them."""
+        if self._first or len(self._kinds) < 2:
+            return
+        index = {job.name: job.weight / max(length_of(job, self._queue), 1e-300) for job in order}
+        pairs = listed(order, self._kinds)
+        self._tries(sorted(pairs, key=lambda pair: -pair[0].rates[pair[1]] * index[pair[0].name]))
+
+    def moves_jobs(self) -> None:
+        """Moves one job at a time while that is better and steps are left."""
+        improved = True
+        while improved and self.best is not None:
+            improved = False
+            order = [self._jobs[name] for name in self.best.names()]
+            for source, target in _moves(len(order)):
+                if self._steps >= _MAX_STEPS:
+                    return
+                moved = [*order]
+                moved.insert(target, moved.pop(source))
+                if self.tries_order(moved):
+                    improved = True
+                    break
+
+    def _beginnings(self, pairs: Sequence[Pair]) -> Iterator[MachinesHeld]:
+        """The machines that jobs may keep: all that they hold, those of jobs whose turn it is, or what is fixed."""
+        yield self._held
+        if self._held == self._fixed:
+            return
+        fresh = filled(pairs, _without(FreeQuota(self._queue), self._fixed), self._fixed)
+        urgent = {name: _part_of(self._jobs[name], fresh[name]) for name in self._held if name in fresh}
+        if urgent != self._held:
+            yield urgent
+        yield self._fixed
+
+    def _tries(self, pairs: Sequence[Pair]) -> bool:
+        better = False
+        for begin in self._beginnings(pairs):
+            self._steps += len(pairs) * len(self._jobs)
+            ends = ends_of(self._queue, pairs, begin)
+            ordered = OrderedQueue(tuple(pairs), begin, _score(self._queue, list(self._jobs.values()), ends))
+            if self.best is None or ordered.score < self.best.score:
+                self.best, better = ordered, True
+        return better
+
+
+def _as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound) -> bool:
+    """Whether the last round knew these jobs as they are."""
+    if queue.quotas != previous.queue.quotas or must_go_first(queue):
+        return False
+    known = {job.name: job for job in previous.queue.jobs}
+    if len(known) != len(queue.jobs):
+        return False
+    for job in jobs:
+        before = known.get(job.name)
+        if before is None or job.work is None or job.rates.keys() != before.rates.keys():
+            return False
+        if (job.deadline, job.weight, job.least, job.most) != (
+            before.deadline,
+            before.weight,
+            before.least,
+            before.most,
+        ):
+            return False
+        if any(
+            abs(rate / before.rates[kind] - 1) > _SAME_RATE for kind, rate in job.rates.items() if before.rates[kind]
+        ):
+            return False
+    return True
+
+
+def _terms(job: QueueJob) -> tuple[float | None, float, int, int]:
+    return job.deadline, job.weight, job.least, job.most
+
+
+def _base_orders(queue: JobQueue, jobs: Sequence[QueueJob], place: Mapping[str, int]) -> list[list[QueueJob]]:
+    """Smith's order; deadlines in their order, then Smith's; deadlines by slack, then Smith's; the order of before."""
+    smith = sorted(jobs, key=lambda job: (shortest_seconds(job, queue) / job.weight, job.arrival, job.name))
+    orders = [smith]
+    if any(job.deadline is not None for job in jobs):
+        orders.append(sorted(smith, key=_due))
+        orders.append(sorted(smith, key=lambda job: _due(job) - shortest_seconds(job, queue)))
+    if place:
+        orders.append(sorted(smith, key=lambda job: place.get(job.name, -1)))
+    # The widest first: what remains beside them is filled up.
+    orders.append(sorted(smith, key=lambda job: -job.least))
+    return orders
+
+
+def _moves(count: int) -> Iterator[tuple[int, int]]:
+    """Neighbors first."""
+    for distance in range(1, count):
+        for source in range(count - distance):
+            yield source, source + distance
+            if distance > 1:
+                yield source + distance, source
+
+
+def _due(job: QueueJob) -> float:
+    return float("inf") if job.deadline is None else job.deadline
+
+
+def _score(queue: JobQueue, jobs: Sequence[QueueJob], ends: Mapping[str, float]) -> tuple[float, ...]:
+    late, lateness, total, last = 0, 0.0, 0.0, 0.0
+    for job in jobs:
+        end = ends.get(job.name)
+        if end is None:
+            # It runs on nothing that the quotas hold.
+            continue
+        over = queue.now + end - _due(job)
+        late += over > 0
+        lateness += max(over, 0.0)
+        total += job.weight * end
+        last = max(last, end)
+    mean = total / sum(job.weight for job in jobs)
+    return (late, lateness, mean + _LAST_COUNTS * last)
+
+
+def default_shares(
+    queue: JobQueue, previous: QueueRound | None, fixed: MachinesHeld
+) -> tuple[MeanMachines, tuple[str, ...]]:
+    """Mean machines by job and type, and the order in which jobs begin."""
+    users = sorted({job.user for job in queue.jobs})
+    lists = {user: best_list(queue, [job for job in queue.jobs if job.user == user], previous, fixed) for user in users}
+    if len(users) == 1:
+        (ordered,) = lists.values()
+        begin = dict(ordered.begin)
+        free = _without(FreeQuota(queue), begin)
+        movable = {job.name: job for job in queue.jobs if job.name not in fixed}
+        move_up(movable, begin, {name: length_of(job, queue) for name, job in movable.items()}, free)
+        return filled(ordered.pairs, free, begin), ordered.names()
+    order = tuple(name for ordered in lists.values() for name in ordered.names())
+    return shared_by_users(queue, {user: ordered.pairs for user, ordered in lists.items()}), order
+
+
+def shared_by_users(queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> MeanMachines:
+    """Machines grow evenly by the users' weights, each user's along its list, until quotas or jobs are full.
+
+    Jobs with deadlines have what keeps these beforehand, the earliest first; it counts as their users'.
+    """
+    growth = _Growth(queue, lists)
+    hurried = sorted((job for job in queue.jobs if job.deadline is not None), key=lambda job: (_due(job), job.name))
+    for job in [*must_go_first(queue), *hurried]:
+        growth.needs(job, _needed(job, queue))
+    while growth.grows():
+        pass
+    return growth.shares
+
+
+class _Growth:
+    """The shares while users fill up, and each user's level: its machines over its weight."""
+
+    def __init__(self, queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> None:
+        self._free, self._lists = FreeQuota(queue), {user: list(pairs) for user, pairs in lists.items()}
+        self._weight = {user: queue.users[user].weight if user in queue.users else 1.0 for user in lists}
+        self._level = dict.fromkeys(lists, 0.0)
+        self.shares: dict[str, dict[str, float]] = {}
+
+    def needs(self, job: QueueJob, work_per_hour: float) -> None:
+        """Gives the job machines for this much work, as far as there are any."""
+        for other, kind in self._lists[job.user]:
+            lacking = work_per_hour - sum(share * job.rates[k] for k, share in self.shares.get(job.name, {}).items())
+            if other is job and lacking > 0:
+                self._gives(job, kind, min(lacking / job.rates[kind], self._free.amount(kind), self._room(job)))
+
+    def grows(self) -> bool:
+        """The users that have least grow until they reach the next, a quota ends, or a job is full."""
+        growing = dict[str, Pair]()
+        for user, pairs in self._lists.items():
+            while pairs and (self._room(pairs[0][0]) <= _NOTHING or self._free.amount(pairs[0][1]) <= _NOTHING):
+                pairs.pop(0)
+            if pairs:
+                growing[user] = pairs[0]
+        if not growing:
+            return False
+        lowest = min(self._level[user] for user in growing)
+        now = {user: pair for user, pair in growing.items() if self._level[user] <= lowest + _NOTHING}
+        steps = [self._level[user] - lowest for user in growing if user not in now]
+        steps += [self._room(job) / self._weight[user] for user, (job, _) in now.items()]
+        used = dict[int, float]()
+        for user, (_, kind) in now.items():
+            for number, use in self._free.uses(kind):
+                used[number] = used.get(number, 0.0) + use * self._weight[user]
+        steps += [self._free.left(number) / use for number, use in used.items()]
+        for user, (job, kind) in now.items():
+            self._gives(job, kind, min(steps) * self._weight[user])
+        return True
+
+    def _gives(self, job: QueueJob, kind: str, count: float) -> None:
+        self._free.take(kind, count)
+        mine = self.shares.setdefault(job.name, {})
+        mine[kind] = mine.get(kind, 0.0) + count
+        self._level[job.user] += count / self._weight[job.user]
+
+    def _room(self, job: QueueJob) -> float:
+        """Machines that the job can use on top of its share."""
+        return job.most - sum(self.shares.get(job.name, {}).values())
+
+
+def _needed(job: QueueJob, queue: JobQueue) -> float:
+    """Work per hour that keeps the deadline, or of one machine for a job that has waited too long."""
+    if job.deadline is None:
+        return job.least * max(job.rates.values(), default=0.0)
+    seconds = (job.deadline - queue.now) * _EARLY - (0.0 if job.holds() else job.swap_seconds)
+    return length_of(job, queue) * 3600 / seconds if seconds > 0 else float("inf")

@@ -1,0 +1,146 @@
+"""When jobs of a queue begin, grow, take turns and end: the scheduler played forward.
+
+Jobs arrive no more in it, and quotas stay. Where lengths are uncertain it is played three times: with what is expected,
+with all jobs as short, and with all as long as they may be. The scheduler itself never knows these lengths.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bidbrain.gavel.order import length_of
+from bidbrain.gavel.queue import JobQueue, QueueJob, QueueRound
+from bidbrain.gavel.scheduler import next_round
+
+_MAX_ROUNDS = 3000
+_FINE_ROUNDS = 150
+"""Rounds beyond this number are longer, twice as long after each further `_FINE_ROUNDS`."""
+_DONE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTurn:
+    """A time in which a job holds the same machines, in seconds from now."""
+
+    start: float
+    end: float
+    machines: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class JobCourse:
+    """When a job runs in one play, and when it ends, in seconds from now."""
+
+    turns: tuple[PlannedTurn, ...]
+    end: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutlook:
+    """When a job runs, in seconds from now; None where that is not within any bound."""
+
+    name: str
+    turns: tuple[PlannedTurn, ...]
+    end: float | None
+    earliest_start: float | None
+    latest_start: float | None
+    earliest_end: float | None
+    latest_end: float | None
+
+    @property
+    def start(self) -> float | None:
+        return self.turns[0].start if self.turns else None
+
+
+def outlook(queue: JobQueue, previous: QueueRound | None = None) -> tuple[JobOutlook, ...]:
+    """Start, turns and end of each job of the queue, in its order."""
+    expected = {job.name: length_of(job, queue) for job in queue.jobs}
+    uncertain = [job for job in queue.jobs if job.work is None or job.work_high is not None]
+    plays = [played(queue, previous, expected)]
+    if uncertain:
+        short = {job.name: job.work_low for job in uncertain}
+        long = {job.name: float("inf") if job.work_high is None else job.work_high for job in uncertain}
+        plays += [played(queue, previous, expected | short), played(queue, previous, expected | long)]
+    return tuple(_joined(job, plays) for job in queue.jobs)
+
+
+def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, float]) -> dict[str, JobCourse]:
+    """Each job's course if the lengths are these, which may be infinite."""
+    began = queue.now
+    left, delay = dict(lengths), {job.name: 0.0 for job in queue.jobs}
+    turns: dict[str, list[PlannedTurn]] = {job.name: [] for job in queue.jobs}
+    ends = {name: 0.0 for name, work in left.items() if work <= 0}
+    queue = replace(queue, jobs=tuple(job for job in queue.jobs if job.name not in ends))
+    for number in range(_MAX_ROUNDS):
+        if not queue.jobs or all(left[job.name] == float("inf") for job in queue.jobs):
+            break
+        previous = next_round(queue, previous)
+        length = queue.round_seconds * 2.0 ** max(0, number // _FINE_ROUNDS - 1)
+        jobs = [_with(job, previous, queue.now) for job in queue.jobs]
+        for before, job in zip(queue.jobs, jobs, strict=True):
+            delay[job.name] = job.swap_seconds if job.holds() and not before.holds() else delay[job.name]
+        running = [job for job in jobs if job.holds()]
+        soonest = [delay[job.name] + left[job.name] / job.speed(job.held) for job in running]
+        if not running and all(job.since == queue.now for job in jobs) and number:
+            break
+        step = min([length, *soonest])
+        jobs = [_after(job, step, delay, left, turns, queue.now - began) for job in jobs]
+        now = queue.now + step
+        for job, seconds in zip(running, soonest, strict=True):
+            if seconds <= step * (1 + _DONE):
+                ends[job.name] = now - began
+        queue = replace(queue, now=now, jobs=tuple(job for job in jobs if job.name not in ends))
+    return {name: JobCourse(tuple(_merged(parts)), ends.get(name)) for name, parts in turns.items()}
+
+
+def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
+    courses = [play[job.name] for play in plays]
+    starts = [course.turns[0].start if course.turns else course.end for course in courses]
+    ends = [course.end for course in courses]
+    return JobOutlook(
+        job.name,
+        courses[0].turns,
+        ends[0],
+        min((start for start in starts if start is not None), default=None),
+        None if None in starts else max(start for start in starts if start is not None),
+        min((end for end in ends if end is not None), default=None),
+        None if None in ends else max(end for end in ends if end is not None),
+    )
+
+
+def _with(job: QueueJob, decided: QueueRound, now: float) -> QueueJob:
+    """The job with the machines of the round."""
+    held = decided.machines.get(job.name, {})
+    since = job.since if bool(held) == bool(job.holds()) else now
+    return replace(job, held=held, since=since)
+
+
+def _after(
+    job: QueueJob,
+    step: float,
+    delay: dict[str, float],
+    left: dict[str, float],
+    turns: dict[str, list[PlannedTurn]],
+    begin: float,
+) -> QueueJob:
+    """The job after it held its machines for a time."""
+    if not job.holds():
+        return job
+    done = max(step - delay[job.name], 0.0) * job.speed(job.held)
+    delay[job.name] = max(delay[job.name] - step, 0.0)
+    left[job.name] -= done
+    turns[job.name].append(PlannedTurn(begin, begin + step, job.held))
+    received = {kind: job.received.get(kind, 0.0) + job.held.get(kind, 0) * step for kind in {*job.received, *job.held}}
+    work = None if job.work is None else max(job.work - done, _DONE * job.work)
+    high = None if job.work_high is None else max(job.work_high - done, 0.0)
+    return replace(job, received=received, work=work, work_low=max(job.work_low - done, 0.0), work_high=high)
+
+
+def _merged(parts: list[PlannedTurn]) -> list[PlannedTurn]:
+    """Turns that follow each other on the same machines as one."""
+    merged = list[PlannedTurn]()
+    for part in parts:
+        if merged and merged[-1].end == part.start and merged[-1].machines == part.machines:
+            merged[-1] = PlannedTurn(merged[-1].start, part.end, part.machines)
+        else:
+            merged.append(part)
+    return merged

@@ -1,0 +1,295 @@
+"""The next round of a queue: an allocation X by the queue's policy, carried out in whole machines.
+
+X is a mean number of machines by job and type. Machines are handed out one by one by the priorities of Algorithm 2
+(section 5.5), X over the time received: with the debts of earlier rounds that is the order in which jobs lag behind
+their shares. What a job holds already counts as owed `_SWAP_PAYS` times its swap, so that at most about one part in
+that many of a queue's time is lost to swaps.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from bidbrain.gavel.order import MachinesHeld, default_shares, length_of, must_go_first
+from bidbrain.gavel.policies import policy_named
+from bidbrain.gavel.policies.linear import BudgetTooLow
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Entity
+from bidbrain.gavel.queue import MEAN_COMPLETION, BadQueue, FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
+
+POLICIES = (
+    "max-min-fairness",
+    "finish-time-fairness",
+    "makespan",
+    "shortest-job-first",
+    "fifo",
+    "min-cost",
+    "min-cost-slo",
+    "makespan-within-budget",
+    "max-throughput",
+    "hierarchical",
+)
+"""The published policies that a queue may have, next to the default."""
+_FRUGAL = frozenset({"min-cost", "min-cost-slo", "makespan-within-budget"})
+"""They leave machines idle on purpose."""
+
+_SWAP_PAYS = 10
+_MAX_DEBT_ROUNDS = 20
+_WHOLE = 1e-6
+# So that rounding does not make the least cost of the jobs insufficient.
+_LEAST_COST_MARGIN = 1 + 1e-6
+
+
+def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRound:
+    """The round that begins now. Pure; `previous` is the queue's last round, whose debts are carried on."""
+    kept = _kept(queue)
+    fixed: MachinesHeld = {job.name: dict(job.held) for job in queue.jobs if job.name in kept}
+    order = tuple(job.name for job in sorted(queue.jobs, key=lambda job: (job.arrival, job.name)))
+    remarks: tuple[str, ...] = ()
+    if not queue.jobs:
+        shares: MeanMachines = {}
+    elif queue.policy == MEAN_COMPLETION:
+        shares, order = default_shares(queue, previous, fixed)
+    else:
+        shares, remarks = published_shares(queue)
+    owed = _owed(queue, previous, shares)
+    machines = _handed_out(queue, shares, owed, fixed, order)
+    return QueueRound(queue, shares, owed, machines, order, kept, remarks)
+
+
+def _kept(queue: JobQueue) -> dict[str, str]:
+    """Jobs whose machines are not worth taking in this round, and why."""
+    kept = {}
+    for job in queue.jobs:
+        if not job.holds():
+            continue
+        seconds = length_of(job, queue) / max(job.speed(job.held), 1e-300)
+        if job.work is not None and seconds <= job.swap_seconds:
+            kept[job.name] = f"ends in {seconds:.0f} s, less than a swap"
+        elif queue.now - job.since < queue.round_seconds:
+            kept[job.name] = "began less than a round ago"
+        elif job.paid_until - queue.now >= queue.round_seconds:
+            kept[job.name] = f"paid for another {job.paid_until - queue.now:.0f} s"
+    return kept
+
+
+def _owed(queue: JobQueue, previous: QueueRound | None, shares: MeanMachines) -> dict[str, dict[str, float]]:
+    """The machine-seconds by which jobs lag behind their shares, where these are not whole numbers of machines."""
+    owed = dict[str, dict[str, float]]()
+    for job in queue.jobs:
+        for kind, share in shares.get(job.name, {}).items():
+            debt = 0.0
+            part = share / (job.least if job.gang else 1)
+            if previous is not None and abs(part - round(part)) > _WHOLE:
+                debt = previous.owed.get(job.name, {}).get(kind, 0.0)
+                before = {old.name: old for old in previous.queue.jobs}.get(job.name)
+                got = job.received.get(kind, 0.0) - (before.received.get(kind, 0.0) if before else 0.0)
+                seconds = queue.now - previous.queue.now
+                debt += previous.shares.get(job.name, {}).get(kind, 0.0) * seconds - got
+                most = _MAX_DEBT_ROUNDS * queue.round_seconds * job.most + _SWAP_PAYS * job.swap_seconds
+                debt = min(max(debt, -most), most)
+            owed.setdefault(job.name, {})[kind] = debt
+    return owed
+
+
+def _handed_out(
+    queue: JobQueue, shares: MeanMachines, owed: MeanMachines, fixed: MachinesHeld, order: Iterable[str]
+) -> dict[str, dict[str, int]]:
+    """Whole machines by job and type."""
+    deal = _Deal(queue, owed)
+    for job in sorted(queue.jobs, key=lambda job: (job.since, job.name)):
+        if job.name in fixed:
+            for kind, count in job.held.items():
+                deal.gives(job, kind, min(count, deal.free.machines(kind)))
+    frugal = queue.policy in _FRUGAL
+    deal.by_priority(shares, only_owed=frugal)
+    if not frugal:
+        named = {job.name: job for job in queue.jobs}
+        jobs = [named[name] for name in order]
+        first = must_go_first(queue)
+        deal.what_is_left([*first, *(job for job in jobs if job not in first)])
+    return {name: given for name, kinds in deal.given.items() if (given := {k: n for k, n in kinds.items() if n})}
+
+
+class _Deal:
+    """Machines given so far."""
+
+    def __init__(self, queue: JobQueue, owed: MeanMachines) -> None:
+        self._queue, self._owed = queue, owed
+        self.free = FreeQuota(queue)
+        self.given: dict[str, dict[str, int]] = {job.name: {} for job in queue.jobs}
+
+    def gives(self, job: QueueJob, kind: str, count: int) -> None:
+        if count > 0:
+            self.free.take(kind, count)
+            self.given[job.name][kind] = self.given[job.name].get(kind, 0) + count
+
+    def by_priority(self, shares: MeanMachines, *, only_owed: bool) -> None:
+        """One machine after the other to the job that lags most behind its share; jobs begin with their least."""
+        claims = list[tuple[float, int, str]]()
+        jobs = self._queue.jobs
+        for number, job in enumerate(jobs):
+            claims += [
+                (-self._lag(job, kind, share, self._step(job)), number, kind)
+                for kind, share in sorted(shares.get(job.name, {}).items())
+                if share > 0 and job.rates.get(kind, 0.0) > 0
+            ]
+        heapify(claims)
+        while claims:
+            late, number, kind = heappop(claims)
+            job, step = jobs[number], self._step(jobs[number])
+            share = shares[job.name][kind]
+            current = -self._lag(job, kind, share, step)
+            if current > late + 1e-9:
+                heappush(claims, (current, number, kind))
+                continue
+            if only_owed and late >= -1e-9:
+                return
+            if self._begins_or_grows(job, kind, step, shares):
+                heappush(claims, (-self._lag(job, kind, share, self._step(job)), number, kind))
+
+    def what_is_left(self, jobs: Iterable[QueueJob]) -> None:
+        """Free machines: first to those that hold them, then to jobs in their order, on their fastest types."""
+        jobs = list(jobs)
+        for job in jobs:
+            for kind, count in job.held.items():
+                have = self.given[job.name].get(kind, 0)
+                room = job.most - sum(self.given[job.name].values())
+                wanted = min(count - have, room, self.free.machines(kind))
+                if wanted > 0 and (have or wanted >= job.least) and not self._elsewhere(job, kind):
+                    self.gives(job, kind, wanted)
+        for job in jobs:
+            kinds = sorted(job.rates, key=lambda kind: (-job.rates[kind], kind))
+            for kind in kinds:
+                while job.rates[kind] > 0 and self._begins_or_grows(job, kind, self._step(job), {job.name: job.rates}):
+                    pass
+
+    def _step(self, job: QueueJob) -> int:
+        return 1 if self.given[job.name] else job.least
+
+    def _elsewhere(self, job: QueueJob, kind: str) -> bool:
+        return job.gang and any(count for other, count in self.given[job.name].items() if other != kind)
+
+    def _begins_or_grows(self, job: QueueJob, kind: str, step: int, shares: Mapping[str, Mapping[str, float]]) -> bool:
+        """Gives the next machines of a job, on this type first; False if they do not fit."""
+        if sum(self.given[job.name].values()) + step > job.most or self._elsewhere(job, kind):
+            return False
+        here = min(step, self.free.machines(kind))
+        if here == step or (here and not job.gang):
+            others = sorted(shares[job.name], key=lambda other: (-shares[job.name][other], other))
+            parts, lacking = [(kind, here)], step - here
+            self.gives(job, kind, here)
+            for other in others if lacking else ():
+                count = min(lacking, self.free.machines(other)) if other != kind and job.rates.get(other) else 0
+                self.gives(job, other, count)
+                parts.append((other, count))
+                lacking -= count
+            if not lacking:
+                return True
+            for other, count in parts:
+                self.free.take(other, -count)
+                self.given[job.name].pop(other, None)
+        return False
+
+    def _lag(self, job: QueueJob, kind: str, share: float, step: int) -> float:
+        """Seconds by which the job lags behind its share halfway through the next step of machines."""
+        have, length = self.given[job.name].get(kind, 0), self._queue.round_seconds
+        owed = self._owed[job.name][kind] + (share - have - step / 2) * length
+        if have + step <= job.held.get(kind, 0) and have < share - _WHOLE:
+            owed += _SWAP_PAYS * job.swap_seconds * step
+        return owed / share
+
+
+def published_shares(queue: JobQueue) -> tuple[MeanMachines, tuple[str, ...]]:
+    """Mean machines by job and type under a published policy, and what it could not keep.
+
+    Types that share a quota are one type of workers, on which each job uses the type of the most work (per dollar where
+    prices count). A job holds `most` workers while it runs, and less of the time where it should have fewer.
+    """
+    if queue.policy not in POLICIES:
+        raise BadQueue(
+            f"policy {queue.policy!r} is not one of a queue (known: {', '.join((MEAN_COMPLETION, *POLICIES))})"
+        )
+    pools = _pools(queue)
+    prices = queue.usd_per_hour if queue.policy in _FRUGAL else {}
+    jobs = [job for job in queue.jobs if any(_type_in(pool, job, prices) for pool in pools)]
+    if not jobs:
+        return {}, ()
+    chosen = [[_type_in(pool, job, prices) for pool in pools] for job in jobs]
+    problem = _problem(queue, jobs, chosen, pools)
+    allocation, low = _allocated(queue.policy, problem)
+    shares = {
+        job.name: {
+            kind: float(share * scale)
+            for kind, share in zip(kinds, row, strict=True)
+            if kind is not None and share * scale > _WHOLE
+        }
+        for job, kinds, row, scale in zip(jobs, chosen, allocation.shares, problem.jobs.scale.tolist(), strict=True)
+    }
+    return shares, (*low, *allocation.infeasible)
+
+
+def _allocated(policy: str, problem: AllocationProblem) -> tuple[ClusterAllocation, tuple[str, ...]]:
+    """The policy's answer; a budget that is too low is raised to the least that all work costs, and said to be."""
+    try:
+        return policy_named(policy)(problem), ()
+    except BudgetTooLow as error:
+        raised = replace(problem, budget_usd=error.least_usd * _LEAST_COST_MARGIN)
+        return policy_named(policy)(raised), (str(error),)
+
+
+def _pools(queue: JobQueue) -> list[list[str]]:
+    """The types, those that share a quota together."""
+    pools = list[set[str]]()
+    for quota in queue.quotas:
+        joined = {kind for kind, use in quota.per_machine.items() if use > 0}
+        apart = [pool for pool in pools if not pool & joined]
+        for pool in pools:
+            joined |= pool if pool & joined else set()
+        pools = [*apart, joined] if joined else apart
+    return sorted(sorted(kind for kind in pool if queue.machines(kind)) for pool in pools)
+
+
+def _type_in(pool: Iterable[str], job: QueueJob, prices: Mapping[str, float]) -> str | None:
+    """The job's type among those of a pool."""
+    usable = [kind for kind in pool if job.rates.get(kind, 0.0) > 0]
+    return max(usable, key=lambda kind: job.rates[kind] / prices.get(kind, 1.0), default=None)
+
+
+def _problem(
+    queue: JobQueue, jobs: list[QueueJob], chosen: list[list[str | None]], pools: list[list[str]]
+) -> AllocationProblem:
+    workers = np.array([max((queue.machines(kind) for kind in pool), default=0) for pool in pools], dtype=np.float64)
+    price = None
+    if queue.policy in _FRUGAL:
+        missing = [kind for kinds in chosen for kind in kinds if kind and not queue.usd_per_hour.get(kind)]
+        if missing:
+            raise BadQueue(f"usd_per_hour: no price of {missing[0]!r}: policy {queue.policy} needs that of every type")
+        price = np.array(
+            [min((queue.usd_per_hour[k] for k in pool if k in queue.usd_per_hour), default=1.0) for pool in pools]
+        )
+    least = np.array([job.least for job in jobs])
+    rates = np.array(
+        [[job.rates[kind] if kind else 0.0 for kind in kinds] for job, kinds in zip(jobs, chosen, strict=True)]
+    )
+    scale = np.maximum(np.minimum([job.most for job in jobs], np.where(rates > 0, workers, 0).sum(axis=1)), least)
+    now, users = queue.now, queue.users
+    entities = tuple(
+        Entity(name, users[name].weight if name in users else 1.0, users[name].policy if name in users else "fairness")
+        for name in sorted({job.user for job in jobs})
+    )
+    columns = ClusterJobs(
+        ids=tuple(job.name for job in jobs),
+        throughputs=rates * scale[:, None] / 3600,
+        scale=scale.astype(np.int64),
+        weight=np.array([job.weight for job in jobs]),
+        steps=np.array([length_of(job, queue) for job in jobs]),
+        elapsed_seconds=np.array([now - job.arrival for job in jobs]),
+        slo_seconds=np.array([np.inf if job.deadline is None else job.deadline - job.arrival for job in jobs]),
+        arrival=np.array([job.arrival for job in jobs]),
+        entity=tuple(job.user for job in jobs),
+        least=least,
+    )
+    cluster = Cluster(tuple("+".join(pool) for pool in pools), workers, price)
+    return AllocationProblem(cluster, columns, None, entities, queue.budget_usd)

@@ -1,0 +1,205 @@
+"""The scheduler of a queue: who holds which machines in a round, and when jobs end if it is played forward."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bidbrain.gavel.outlook import JobOutlook, outlook
+from bidbrain.gavel.queue import BadQueue, JobQueue, QueueJob, QueueQuota, QueueRound, QueueUser
+from bidbrain.gavel.scheduler import POLICIES, next_round
+
+HOUR = 3600.0
+
+
+def job(name: str, work: float | None, **fields: object) -> QueueJob:
+    """Work in hours of one machine of the only type."""
+    values = {"rates": {"c4": 1.0}, "arrival": 0.0, "since": 0.0, "swap_seconds": 300.0, **fields}
+    return QueueJob(name=name, work=work, **values)  # type: ignore[arg-type]
+
+
+def queue(*jobs: QueueJob, machines: int = 2, **fields: object) -> JobQueue:
+    return JobQueue(0.0, (QueueQuota("c4", float(machines), {"c4": 1.0}),), jobs, **fields)  # type: ignore[arg-type]
+
+
+def holding(given: QueueJob, machines: int, **fields: object) -> QueueJob:
+    """Holds machines for an hour already."""
+    values = {"held": {"c4": machines}, "since": -HOUR, "arrival": -HOUR, **fields}
+    return replace(given, **values)  # type: ignore[arg-type]
+
+
+def ends(planned: tuple[JobOutlook, ...]) -> list[float]:
+    """In hours."""
+    return [round((each.end if each.end is not None else np.inf) / HOUR, 2) for each in planned]
+
+
+def random_queue(seed: int, policy: str) -> JobQueue:
+    """Jobs of two users on three types, two of which share a quota."""
+    rng = np.random.default_rng(seed)
+    kinds = ("a", "b", "c")
+    jobs = []
+    for number in range(int(rng.integers(1, 9))):
+        least = int(rng.integers(1, 4))
+        usable = [kind for kind in kinds if rng.random() < 0.8] or ["a"]
+        jobs.append(
+            QueueJob(
+                f"j{number}",
+                {kind: float(rng.uniform(1, 10)) for kind in usable},
+                arrival=-float(rng.integers(0, 9)) * HOUR,
+                since=0.0,
+                user=str(rng.choice(["ann", "bob"])),
+                weight=float(rng.choice([1.0, 5.0])),
+                work=float(10 ** rng.uniform(0, 3)),
+                least=least,
+                most=least + int(rng.integers(0, 4)),
+                gang=bool(rng.random() < 0.5),
+                deadline=float(rng.uniform(1, 300)) * HOUR if rng.random() < 0.3 else None,
+                swap_seconds=float(rng.choice([0.0, 300.0])),
+            )
+        )
+    quotas = (QueueQuota("vcpus", 24.0, {"a": 4.0, "b": 8.0}), QueueQuota("c", 3.0, {"c": 1.0}))
+    prices = {"a": 0.2, "b": 0.5, "c": 1.0}
+    users = {"ann": QueueUser(2.0), "bob": QueueUser(1.0, "fifo")}
+    return JobQueue(0.0, quotas, tuple(jobs), policy, prices, 1e5, users)
+
+
+@pytest.mark.parametrize("policy", ["mean-completion", *POLICIES])
+def test_quotas_and_jobs_limits_hold_in_every_round_and_a_row_of_the_log_decides_again_the_same(policy: str) -> None:
+    for seed in range(6):
+        current = random_queue(seed, policy)
+        last: QueueRound | None = None
+        for _ in range(4):
+            decided = next_round(current, last)
+            for quota in current.quotas:
+                used = sum(
+                    quota.per_machine.get(kind, 0.0) * count
+                    for machines in decided.machines.values()
+                    for kind, count in machines.items()
+                )
+                assert used <= quota.amount
+            for each in current.jobs:
+                machines = decided.machines.get(each.name, {})
+                assert not machines or each.least <= sum(machines.values()) <= each.most
+                assert not each.gang or len(machines) <= 1
+                assert machines.keys() <= each.rates.keys()
+            row = json.loads(json.dumps(decided.json()))
+            assert QueueRound.of(row) == decided
+            before = None if last is None else QueueRound.of(json.loads(json.dumps(last.json())))
+            assert next_round(JobQueue.of(row["queue"]), before) == decided
+            seconds = current.round_seconds
+            current, last = after(current, decided, seconds), decided
+
+
+def after(given: JobQueue, decided: QueueRound, seconds: float) -> JobQueue:
+    """The queue once the round has passed, if no job ends."""
+    jobs = []
+    for each in given.jobs:
+        held = decided.machines.get(each.name, {})
+        received = {kind: each.received.get(kind, 0.0) + count * seconds for kind, count in held.items()}
+        since = each.since if bool(held) == bool(each.held) else given.now
+        jobs.append(replace(each, held=held, since=since, received={**each.received, **received}))
+    return replace(given, now=given.now + seconds, jobs=tuple(jobs))
+
+
+def test_without_a_policy_short_jobs_go_first_and_the_mean_completion_time_is_least() -> None:
+    jobs = [job(f"j{number}", work, swap_seconds=0.0) for number, work in enumerate((40, 40, 1, 1, 1))]
+    assert np.mean(ends(outlook(queue(*jobs)))) == pytest.approx(17.4)
+    assert np.mean(ends(outlook(queue(*jobs, policy="max-min-fairness")))) == pytest.approx(18.1, abs=0.05)
+    assert np.mean(ends(outlook(queue(*jobs, policy="fifo")))) == pytest.approx(40.8)
+
+
+def test_jobs_behind_others_of_unknown_length_have_finite_bounds() -> None:
+    jobs = [job("a", None), job("b", None), *(job(name, 1) for name in "cde")]
+    for each in outlook(queue(*jobs))[2:]:
+        assert each.start is not None
+        assert each.latest_end is not None
+        assert each.earliest_end is not None
+        assert HOUR <= each.earliest_end <= each.latest_end < 5 * HOUR
+
+
+def test_a_job_grows_when_another_ends_and_deadlines_are_met_jointly() -> None:
+    short, long = job("x", 1.5, most=4, swap_seconds=0.0), job("y", 60, most=4, swap_seconds=0.0)
+    assert ends(outlook(queue(short, long))) == [0.75, 30.75]
+    assert ends(outlook(queue(short, replace(long, deadline=40 * HOUR)))) == [0.75, 30.75]
+    # The order that the mean completion time prefers would miss this one.
+    assert ends(outlook(queue(short, replace(long, deadline=30.5 * HOUR)))) == [30.75, 30.0]
+
+
+def test_each_of_two_jobs_with_opposite_preferences_gets_what_suits_it() -> None:
+    quotas = (QueueQuota("a", 1.0, {"a": 1.0}), QueueQuota("b", 1.0, {"b": 1.0}))
+    one = QueueJob("one", {"a": 10.0, "b": 2.0}, 0.0, 0.0, work=100, most=2)
+    two = QueueJob("two", {"a": 2.0, "b": 10.0}, 0.0, 0.0, work=100, most=2)
+    for policy in ("mean-completion", "max-min-fairness", "makespan", "max-throughput"):
+        decided = next_round(JobQueue(0.0, quotas, (one, two), policy))
+        assert decided.machines == {"one": {"a": 1}, "two": {"b": 1}}, policy
+        # An equal split of both types would do 6 units of work an hour of each job.
+        assert ends(outlook(decided.queue)) == [10.0, 10.0]
+
+
+def test_machines_stay_where_a_swap_would_not_pay() -> None:
+    waiting = job("short", 0.1)
+    for holder, reason in (
+        (holding(job("long", 0.05, most=2), 2), "less than a swap"),
+        (holding(job("long", 50, most=2), 2, since=-10.0), "less than a round ago"),
+        (holding(job("long", 50, most=2), 2, paid_until=1800.0), "paid for another 1800 s"),
+    ):
+        decided = next_round(queue(holder, waiting))
+        assert decided.machines == {"long": {"c4": 2}}
+        assert reason in decided.kept["long"]
+    free = next_round(queue(holding(job("long", 50, most=2), 2), waiting))
+    assert free.machines["short"] == {"c4": 1}
+    assert not free.kept
+
+
+def test_under_fairness_machines_change_hands_only_after_a_debt_of_ten_swaps() -> None:
+    jobs = [job(name, 30) for name in "ab"]
+    planned = outlook(queue(*jobs, machines=1, policy="max-min-fairness"))
+    turns = [turn.end - turn.start for each in planned for turn in each.turns[:-1]]
+    assert min(turns) >= 10 * 300
+    # Little time is lost to swaps.
+    assert max(ends(planned)) <= 60 * 1.06
+    free = outlook(queue(*(replace(each, swap_seconds=0.0) for each in jobs), machines=1, policy="max-min-fairness"))
+    assert len(free[0].turns) > 10 * len(planned[0].turns)
+
+
+def test_a_job_that_has_waited_too_long_begins_before_shorter_ones() -> None:
+    long = job("long", 50, since=-241 * 360.0)
+    short = [job(f"s{number}", 1) for number in range(4)]
+    assert "long" in next_round(queue(*short, long)).machines
+    assert "long" not in next_round(queue(*short, replace(long, since=-239 * 360.0))).machines
+    assert "long" in next_round(queue(*short, replace(long, since=-10 * 360.0), max_wait_rounds=10)).machines
+
+
+def test_users_share_by_weight_however_many_jobs_they_have() -> None:
+    jobs = [job("a", 100, user="ann", most=9), *(job(f"b{n}", 10, user="bob", most=9) for n in range(5))]
+    even = next_round(queue(*jobs, machines=6))
+    assert even.machines == {"a": {"c4": 3}, "b0": {"c4": 3}}
+    heavy = next_round(queue(*jobs, machines=6, users={"bob": QueueUser(2.0)}))
+    assert heavy.machines == {"a": {"c4": 2}, "b0": {"c4": 4}}
+    few = next_round(queue(replace(jobs[0], most=1), *jobs[1:], machines=6))
+    assert few.machines == {"a": {"c4": 1}, "b0": {"c4": 5}}
+    hurried = replace(jobs[0], deadline=20 * HOUR)
+    urgent = next_round(queue(hurried, *jobs[1:], machines=6))
+    assert urgent.machines["a"]["c4"] >= 5
+
+
+def test_gangs_and_small_jobs_take_turns_and_nobody_starves() -> None:
+    jobs = [job("gang", 8, least=2, most=2, gang=True, swap_seconds=0.0), job("one", 4, swap_seconds=0.0)]
+    planned = outlook(queue(*jobs, policy="max-min-fairness"))
+    assert max(ends(planned)) < 9
+    assert len(planned[0].turns) > 1
+
+
+def test_contradictions_are_refused() -> None:
+    with pytest.raises(BadQueue, match="twice"):
+        queue(job("a", 1), job("a", 1))
+    with pytest.raises(BadQueue, match=r"'fair' is not one of a queue \(known: mean-completion, max-min-fairness"):
+        next_round(queue(job("a", 1), policy="fair"))
+    with pytest.raises(BadQueue, match="no price of 'c4'"):
+        next_round(queue(job("a", 1), policy="min-cost"))
+    poor = next_round(queue(job("a", 10), policy="makespan-within-budget", usd_per_hour={"c4": 1.0}, budget_usd=5.0))
+    assert "all jobs cost at least 10 dollars" in poor.remarks[0]
+    assert poor.machines
