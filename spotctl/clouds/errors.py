@@ -198,7 +198,7 @@ def refused(
     for refusal in table:
         same = refusal.code.lower() == code.lower() if any_case else refusal.code == code
         if (same or not refusal.code) and re.search(refusal.text, said, re.IGNORECASE):
-            error = refusal.kind(f"{problem}; {refusal.cure}" if refusal.cure else problem)
+            error = refusal.kind(f"{problem.rstrip('.')}; {refusal.cure}" if refusal.cure else problem)
             if isinstance(error, ProviderError):
                 error.scope = refusal.scope
             return error

@@ -166,6 +166,13 @@ REFUSED = {
         5,
         "administers the AWS organisation",
     ),
+    "quota": Refused(
+        "VcpuLimitExceeded",
+        "You have requested more vCPU capacity than your current vCPU limit of 0 allows.",
+        400,
+        1,
+        "request-service-quota-increase --region us-east-1 --service-code ec2 --quota-code L-34B43A08",
+    ),
     "new": Refused("SomethingNew", "A new kind of refusal.", 400, 1, "A new kind of refusal"),
 }
 

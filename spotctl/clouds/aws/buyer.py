@@ -27,6 +27,7 @@ from spotctl.clouds.aws.orders import (
     raise_command,
     tag_list,
 )
+from spotctl.clouds.aws.session import AwsAnswer
 from spotctl.clouds.errors import NotFound, NotHere, ProviderError, QuotaReached, Scope, Unanswered
 from spotctl.clouds.provider import MachineRequest, run_tags
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -55,25 +56,20 @@ class Buyer:
         market = request.market
         arguments = order(request, self._place(request), user_data, self._settings.tags)
         try:
-            answer = self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
+            rows: Sequence[Row] = self._order(request, **arguments)["Instances"]
         except SpotctlError as error:
             group = _GROUP_GONE.get(code_of(error), "")
             if group and not (group == _SECURITY and self._settings.security_groups):
                 # A new group is not known everywhere at once, and `gc` may have removed an old one.
                 self.forget()
                 raise Unanswered(f"{market}: EC2 does not know its new {group} yet; spotctl tries again") from error
-            if code_of(error) in _VCPU_LIMITS and (pool := pool_of(market.instance_type)) is not None:
-                command = raise_command(pool.code(spot=request.bid is not None), market.region)
-                scope = error.scope if isinstance(error, ProviderError) else Scope.TYPE
-                raise QuotaReached(f"{error} as {pool.name}: {command}", scope) from error.__cause__
             raise
-        rows: Sequence[Row] = answer["Instances"]
         return rows
 
     def check(self, request: MachineRequest, user_data: str) -> str:
         """Has EC2 check an order by a dry run, which buys nothing, and returns its image."""
         place = self._place(request)
-        self._dry_run(request, order(request, place, user_data, self._settings.tags))
+        self._order(request, DryRun=True, **order(request, place, user_data, self._settings.tags))
         return place.image.id
 
     def dry_run(self, request: MachineRequest) -> None:
@@ -81,15 +77,23 @@ class Buyer:
         hardware, subnet = self.hardware_of(request.market), self.networks.subnet(request)
         image, groups = self.image_of(request, hardware), self._settings.security_groups
         place = LaunchPlace(subnet["SubnetId"], groups, image, self._settings.public_ip, self._settings.kms_key)
-        self._dry_run(request, order(request, place, "", self._settings.tags))
+        self._order(request, DryRun=True, **order(request, place, "", self._settings.tags))
 
-    def _dry_run(self, request: MachineRequest, arguments: Mapping[str, Any]) -> None:
+    def _order(self, request: MachineRequest, **arguments: object) -> AwsAnswer:
+        """EC2's answer, which is empty if a dry run says that an order would succeed. A refusal because of a quota says
+        how to raise it."""
         market = request.market
         try:
-            self._calls.ec2(market.region, "RunInstances", str(market), DryRun=True, **arguments)
+            return self._calls.ec2(market.region, "RunInstances", str(market), **arguments)
         except SpotctlError as error:
-            if code_of(error) != _WOULD_SUCCEED:
-                raise
+            code, pool = code_of(error), pool_of(market.instance_type)
+            if code == _WOULD_SUCCEED:
+                return {}
+            if code in _VCPU_LIMITS and pool is not None:
+                command = raise_command(pool.code(spot=request.bid is not None), market.region)
+                scope = error.scope if isinstance(error, ProviderError) else Scope.TYPE
+                raise QuotaReached(f"{error} as {pool.name}: {command}", scope) from error.__cause__
+            raise
 
     def forget(self) -> None:
         """From now on looks for subnets and groups again, or makes them: they may have been removed."""
