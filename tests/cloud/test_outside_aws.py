@@ -60,7 +60,6 @@ class Hour(NamedTuple):
 def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutsideAws]:
     with outside_aws(tmp_path_factory.mktemp("moto")) as found:
         yield found
-        assert [problem for one in found.proxy.requests for problem in misfits(one) if named(one)[0] != "/"] == []
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +68,22 @@ def home(aws: OutsideAws, tmp_path_factory: pytest.TempPathFactory) -> Laptop:
     laptop = Laptop(tmp_path_factory.mktemp("laptop"), aws.environment)
     fetched = laptop.run("prices", "fetch", "--cloud", "aws", "--region", REGION, "--type", "c6i.large")
     assert fetched.returncode == 0, fetched.stderr
+    fits(aws)
     return laptop
+
+
+def fits(aws: OutsideAws) -> None:
+    """Compares the requests so far with botocore's models, and forgets them."""
+    calls = [request for request in aws.proxy.requests if not named(request).startswith("/")]
+    assert [problem for request in calls for problem in misfits(request)] == []
+    assert calls
+    aws.proxy.requests.clear()
 
 
 @pytest.fixture
 def hour(aws: OutsideAws, home: Laptop) -> Iterator[Hour]:
-    aws.proxy.requests.clear()
     yield Hour(aws, home, home.job(JOB))
+    fits(aws)
     aws.proxy.faults.clear()
 
 
