@@ -224,7 +224,7 @@ _CODES: Mapping[tuple[type[SpotctlError], Scope, str, str], str] = {
     # Credentials, permissions and the account itself.
     (NotHere, _REGION, "enable the region for the account, or check the keys", _EC2): "AuthFailure",
     (NotPermitted, _ACCOUNT, _MAKE_ROLE, _EC2): "AuthFailure.ServiceLinkedRoleCreationNotPermitted",
-    (NotPermitted, _ACCOUNT, "the account is blocked: contact AWS Support", _EC2): "Blocked",
+    (NotPermitted, _ACCOUNT, "the account is blocked: contact AWS Support", _EC2): "AccountDisabled Blocked",
     (NotPermitted, _ACCOUNT, _ACTIVATION, _EC2): "OptInRequired",
     (NotPermitted, _ACCOUNT, "AWS is still verifying the account: wait for its e-mail", _EC2): "PendingVerification",
     (NotPermitted, _ACCOUNT, "set this computer's clock", _EC2): "InvalidSecurity.RequestHasExpired",
