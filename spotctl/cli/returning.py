@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -150,12 +151,35 @@ def _remove(
     return failures
 
 
-def _return_shown(session: Session, why: SpotctlError | str, job: str) -> EmergencyReturn:
-    """Returns what the providers show; of a job that cannot be read, the run has ended if nothing of it is left."""
-    from spotctl.run.orphans import return_shown
-    from spotctl.run.start import runs
+def _return_shown(session: Session, why: SpotctlError | str, job: str, *, json_: bool) -> EmergencyReturn:
+    """Returns what the providers show; of a job that cannot be read, the run has ended if nothing of it is left.
 
-    ended = return_shown(session.settings, session.remark, job)
+    A runner that nobody can ask is on one of these machines, as is its standby. So they rent no others.
+    """
+    from spotctl.run.orphans import return_shown
+    from spotctl.run.remote_runner.start import RunnerLost
+    from spotctl.run.start import runs
+    from spotctl.run.waits import LONGEST_LEASE
+
+    settings = session.settings
+    if isinstance(why, RunnerLost):
+        # Where the run was launched by another installation, its machines have that one's tags.
+        settings = replace(settings, home=Paths(settings.home).elsewhere(job))
+    if not json_:
+        session.remark(str(why))
+    ended = return_shown(settings, session.remark, job)
+    if not json_:
+        session.remark(*(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned))
+        session.remark(
+            *(f"still running: {machine.id} of run {machine.run}" for machine in ended.left), *ended.failures
+        )
+        session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
+    if isinstance(why, RunnerLost):
+        session.remark(
+            f"machines that a cloud did not show shut themselves down by {moment(wall_us() + LONGEST_LEASE)}, when"
+            f" their leases are over, unless a runner goes on; 'spotctl stop {job}' writes down the end of the run once"
+            " its object store answers"
+        )
     if isinstance(why, UnreadableJob) and not ended.left and not ended.failures:
         runs.end_unread(job, session.settings, why)
     return ended
@@ -166,36 +190,32 @@ def _emergency(session: Session, why: SpotctlError | str, job: str = "", *, json
     from spotctl.show.columns import as_json
     from spotctl.show.runs import run_answers
 
-    ended = _return_shown(session, why, job)
+    ended = _return_shown(session, why, job, json_=json_)
     if json_:
         session.answer_json(as_json(run_answers.EMERGENCY, {"log_damage": str(why), **asdict(ended)}))
-    else:
-        session.remark(
-            str(why), *(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned)
-        )
-        session.remark(
-            *(f"still running: {machine.id} of run {machine.run}" for machine in ended.left), *ended.failures
-        )
-        session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
     raise typer.Exit(1)
 
 
 def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
     from spotctl.cli.runs import remote_runner
     from spotctl.cli.runs.live_runs import live_view
+    from spotctl.run.remote_runner.start import HOME
     from spotctl.run.start import runs
 
     if (ending := remote_runner.stop(session, job)) is not None:
         return ending
     # The first Ctrl-C ends nothing: this process may be the one that returns the machines.
+    # On the machine of a runner, only a process that holds the claim may end its run.
+    is_runners, settings = session.settings.home == Path(HOME), session.settings
     with live_view(session, from_here=True, leaving=Event()) as callbacks:
-        return runs.stop(job, session.settings, callbacks)
+        return runs.stop(job, settings, callbacks, takes_over=not is_runners)
 
 
 def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.log.jobs import remove_waiting, waiting_jobs
     from spotctl.log.ledger.same_work import final_figures, without_run
     from spotctl.log.statuses import read_log, unfinished_runs
+    from spotctl.run.remote_runner.start import RunnerLost
 
     # First, so that none begins when those before it have ended.
     paths = Paths(session.settings.home)
@@ -208,9 +228,9 @@ def _end_all(session: Session, *, json_: bool) -> None:
     for job in dict.fromkeys([*unfinished_runs(session.settings), *(job for job in waits if job not in withdrawn)]):
         try:
             endings.append(_stop_run(session, job))
-        except UnreadableJob as error:
-            shown = _return_shown(session, error, job)
-            if shown.left or shown.failures:
+        except (UnreadableJob, RunnerLost) as error:
+            shown = _return_shown(session, error, job, json_=json_)
+            if shown.left or shown.failures or isinstance(error, RunnerLost):
                 failure = failure or error
             else:
                 unread.append((job, f"{error}; all machines that the clouds showed were returned"))
@@ -236,13 +256,14 @@ def _end_all(session: Session, *, json_: bool) -> None:
 def _end(session: Session, job: str, *, json_: bool) -> None:
     from spotctl.log.jobs import remove_waiting
     from spotctl.log.outcomes import BrokenLog, LogFailed
+    from spotctl.run.remote_runner.start import RunnerLost
 
     if remove_waiting(Paths(session.settings.home), job):
         finish_withdrawn(session, job, json_=json_)
     asked = wall_us()
     try:
         state, ended = _stop_run(session, job)
-    except (BrokenLog, LogFailed, UnreadableJob) as error:
+    except (BrokenLog, LogFailed, UnreadableJob, RunnerLost) as error:
         _emergency(session, error, job, json_=json_)
     if not json_ and ended.wall_us < asked:
         when = moment(ended.wall_us)

@@ -84,6 +84,7 @@ def _watch(session: Session, job: str) -> None:
     from spotctl.log.statuses import job_names, unfinished_runs
     from spotctl.show.runs.picture import LivePicture, whole
     from spotctl.show.runs.reading import Watcher
+    from spotctl.show.runs.status import ways_on
 
     if job:
         remote_runner.pass_on(session, job, "status", job, "--watch", terminal=session.out.is_terminal)
@@ -98,6 +99,7 @@ def _watch(session: Session, job: str) -> None:
             names = list(unfinished_runs(session.settings)) or launched[-1:]
         watchers = [stack.enter_context(closing(Watcher(name, session.settings, attended))) for name in names]
         looks = [watcher.look() for watcher in watchers]
+        session.remark(*(ways_on(run.view) for run in looks if run.view.unreadable))
         if not session.out.is_terminal:
             session.out.print(*(whole(run, session.out.width) for run in looks), sep="\n\n")
             return

@@ -21,9 +21,12 @@ SAY_AFTER, SAY_AGAIN = 3.0, 30.0
 
 _LOOK_SECONDS = 0.25
 
+LONGEST_LEASE = LeaseTimes().committed
+"""After this time without a runner, all machines of a run are gone."""
+
 UNPRICED = (
     "machines there cost their price meanwhile, and shut themselves down when nothing has renewed their leases for"
-    f" {LeaseTimes().committed // MINUTE} minutes"
+    f" {LONGEST_LEASE // MINUTE} minutes"
 )
 """The cost of a wait whose machines are not known."""
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,8 +18,10 @@ from spotctl.run.remote_runner.place import RunPlace
 from tests.cloud.clouds import EVERYTHING, SimulatedCloud, simulated
 from tests.cloud.laptop import Laptop
 from tests.cloud.namespaces import Namespaces
+from tests.cloud.outages import doors
 from tests.cloud.test_launch import running
 from tests.cloud.test_remote_runner import JOB
+from tests.servers.loopback import Fault
 
 pytestmark = [
     pytest.mark.cloud,
@@ -107,11 +110,33 @@ def test_a_run_whose_runner_and_standby_are_dead_is_ended_from_here(
         stopped = laptop.run("stop", "counting")
         assert stopped.returncode == 0
         assert "asking its runner to stop; once it is silent for 35 s" in stopped.stderr
-        # Without a runner, a command on its machine ends the run; a process there that does not answer is replaced.
-        assert ("2 machines returned" in stopped.stderr) == (signal == "STOP")
+        assert "2 machines returned" in stopped.stderr
         assert running(cloud.server) == []
         assert laptop.run("logs", "counting").stdout
         assert cloud.server.resources() == ()
+
+
+@pytest.mark.parametrize("signal", ["KILL", "CONT"])
+def test_a_run_whose_store_is_silent_keeps_no_machine(cloud: SimulatedCloud, tmp_path: Path, signal: str) -> None:
+    """Nobody can tell whether its runner lives. If it does, it is on one of the machines that are returned."""
+    host, silence = cloud.host, Fault(urlsplit(cloud.bucket).netloc.split("@")[0], times=-1, delay_seconds=1000.0)
+    assert isinstance(host, Namespaces)
+    with moved(cloud, tmp_path) as (laptop, _, names):
+        for name in names().values():
+            host.execute(name, "pkill", f"-{signal}", "-f", SERVICE)
+        for door in doors(cloud):
+            door.faults.append(silence)
+        stopped = laptop.run("stop", "counting")
+        assert (stopped.returncode, stopped.stderr.count("\nreturned ")) == (1, 2), stopped.stderr
+        assert "the claim of run counting-" in stopped.stderr
+        assert "'spotctl stop counting' writes down the end of the run once its object store answers" in stopped.stderr
+        assert running(cloud.server) == []
+        for door in doors(cloud):
+            door.faults.remove(silence)
+        assert laptop.answer("stop", "counting")["outcome"] == "stopped"
+        assert running(cloud.server) == []
+        assert cloud.server.resources() == ()
+        assert len(cloud.server.machines()) == 2
 
 
 def holder(place: RunPlace) -> str:

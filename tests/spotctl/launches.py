@@ -66,12 +66,14 @@ def state_of(home: Path) -> RunState:
 
 def check_nothing_bought_twice(home: Path) -> None:
     """Every machine on disk is in the log, and no order brought more machines than it asked for."""
-    state = state_of(home)
-    on_disk = {
-        f"{folder.parent.name}-{folder.name}"
-        for folder in (home / "local" / "machines").glob("*/[0-9]*")
-        if state.run in (folder.parent / "allocation.json").read_text()
-    }
-    assert state.machines.keys() == on_disk
-    for intent, order in state.orders.items():
-        assert sum(held.allocation == intent for held in state.machines.values()) <= order.machines
+    with EventLog(home / "log.sqlite") as log:
+        states = [fold(log.of_run(began.run)) for began in log.beginnings()]
+    for state in states:
+        on_disk = {
+            f"{folder.parent.name}-{folder.name}"
+            for folder in (home / "local" / "machines").glob("*/[0-9]*")
+            if state.run in (folder.parent / "allocation.json").read_text()
+        }
+        assert state.machines.keys() == on_disk
+        for intent, order in state.orders.items():
+            assert sum(held.allocation == intent for held in state.machines.values()) <= order.machines

@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -15,7 +16,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -24,12 +27,17 @@ from agileml.runtime.blob_store import FileBlobStore
 from agileml.runtime.folders import NotPrivate
 from spotctl.log.jobs import JobLock
 from spotctl.log.store import EventLog
+from spotctl.nightly.hours import Hours, local_zone
+from spotctl.nightly.install import CRON_ENVIRONMENT
+from spotctl.nightly.state_dir import Installed
 from spotctl.run.work import resume_state
 from tests.samples import LAUNCH
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.dying import APPEND, killed_at
 from tests.spotctl.launches import state_of, training
+from tests.spotctl.nightly.hooks import Hook, hook
+from tests.spotctl.nightly.timers import Supervised
 
 NOBODY = 65534
 
@@ -205,10 +213,37 @@ print(json.dumps(found))
 """
 
 
+def wait_for_machine(home: Path, job: str, runner: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 300
+    while spotctl("--home", home, "exec", job, "--", "true").code:
+        assert runner.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def started_night(home: Path, folder: Path, hooked: Hook, metrics: Path) -> subprocess.Popen[bytes]:
+    """A night as its timer starts it. The address of the webhook is a secret."""
+    job, night = folder / "night.yaml", Supervised(home, Path(sys.executable))
+    job.write_text(
+        "name: small\nkind: command\nrun: sleep 600\nsecrets: [API_KEY]\n"
+        "resources: {clouds: [local], types: [c4.2xlarge]}\nlocal: {speed: 1}\n"
+        "notify: {webhook: $HOOK, heartbeat: $HOOK}\n"
+    )
+    begins = Hours((datetime.now(local_zone()[0]) - timedelta(minutes=1)).time())
+    installed = Installed("small", job, begins, "cron", os.environ["PATH"], metrics=str(metrics))
+    night.state_dir.install(installed)
+    night.install("webhook=$HOOK\nheartbeat=$HOOK\n")
+    night.state_dir.environment.touch(0o600)
+    night.state_dir.environment.write_text(f"API_KEY={SECRET}\nHOOK={hooked.url}\n")
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(night.command, env=CRON_ENVIRONMENT, cwd="/", stdout=quiet, stderr=quiet)
+
+
 @LAUNCH
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
 def test_another_user_finds_no_secret_token_or_cost() -> None:
-    """In all processes, files and ports of the computer, while a job runs and its page and its metrics are served."""
+    """In all processes, files and ports, while a job and a night run, and a page and metrics are served; and after the
+    night was killed, whose script then sends the message."""
     since = time.time()
     # A folder that others may enter, as most users' folders are.
     with tempfile.TemporaryDirectory(prefix="shared-") as shared, umask(0o022), ExitStack() as stack:
@@ -227,16 +262,17 @@ def test_another_user_finds_no_secret_token_or_cost() -> None:
         quiet = subprocess.DEVNULL
         launched = stack.enter_context(subprocess.Popen(launch, env=secret, stdout=quiet, stderr=quiet))
         stack.callback(spotctl, "--home", home, "stop", "--all")
-        until = time.monotonic() + 300
-        while spotctl("--home", home, "exec", "looked-at", "--", "true").code and time.monotonic() < until:
-            assert launched.poll() is None
-            time.sleep(0.1)
+        wait_for_machine(home, "looked-at", launched)
+        hooked = stack.enter_context(hook())
+        night = stack.enter_context(started_night(home, job, hooked, Path(shared, "night.prom")))
+        wait_for_machine(home, "small", night)
         page = stack.enter_context(subprocess.Popen([*main, "ui"], stdout=subprocess.PIPE, text=True))
         stack.callback(page.kill)
         assert page.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:\d+/([\w-]+)/", page.stdout.readline())
         assert address is not None
-        needles = [SECRET, address[1], (home / "metrics-token").read_text(), "spotctl_spent", "spotctl_replayed_spent"]
+        needles = [SECRET, address[1], (home / "metrics-token").read_text(), urlsplit(hooked.url).path]
+        needles += ["spotctl_spent", "spotctl_replayed_spent", "spotctl_night"]
         began = state_of(home).began
         assert began is not None
         new = [str(path) for path in Path(tempfile.gettempdir()).iterdir() if path.lstat().st_ctime >= since]
@@ -248,5 +284,10 @@ def test_another_user_finds_no_secret_token_or_cost() -> None:
             found = json.loads(subprocess.run(look, input=asked, capture_output=True, text=True, check=True).stdout)
             return dict(found)
 
-        assert seen(0)[SECRET], "root finds it: the search can find something"
+        by_root = seen(0)
+        assert {SECRET, urlsplit(hooked.url).path, "spotctl_night"} <= by_root.keys(), "the search can find something"
+        assert seen(NOBODY) == {}
+        subprocess.run(["pkill", "-KILL", "-P", str(night.pid)], check=True)
+        assert night.wait(300) == 128 + signal.SIGKILL
+        assert hooked.got
         assert seen(NOBODY) == {}

@@ -108,18 +108,28 @@ def pass_on(session: Session, job: str, *words: str, terminal: bool = False) -> 
 
 
 def stop(session: Session, job: str) -> RunEnd | None:
-    """Stops a run whose runner lives elsewhere; None if the job has no such run."""
+    """Stops a run whose runner lives elsewhere; None if the job has no such run. RunnerLost: the run's object store is
+    silent, and its machines go on."""
     from spotctl.cli.runs.live_runs import live_view
-    from spotctl.run.remote_runner.client import stop_run
+    from spotctl.run.remote_runner.client import RunnerClient, stop_run
+    from spotctl.run.remote_runner.fence import SILENT_SECONDS
+    from spotctl.run.remote_runner.place import known_place
     from spotctl.run.remote_runner.start import RunnerLost
     from spotctl.run.waits import UNPRICED, in_time
 
-    name = f"the state of job {job}"
-    answers = in_time({name: partial(client_of, session, job)}, _REFRESH_SECONDS, _FROM_STORE, UNPRICED, session.remark)
-    if name not in answers:
-        raise RunnerLost(f"{name} did not come within {_REFRESH_SECONDS:.0f} s; try again: until then, {UNPRICED}")
-    client = answers[name]
-    if client is None:
+    place = known_place(job, session.settings)
+    if place is None:
+        return None
+    client = RunnerClient(place, session.settings)
+    # A store that does not even send the claim is silent. The log may be long, and the connection slow.
+    calls: dict[str, tuple[Callable[[], object], float]] = {
+        f"the claim of run {place.run}": (client.claim, SILENT_SECONDS),
+        f"the log of run {place.run}": (partial(getattr, client, "state"), _REFRESH_SECONDS),
+    }
+    for name, (call, seconds) in calls.items():
+        if name not in in_time({name: call}, seconds, _FROM_STORE, UNPRICED, session.remark):
+            raise RunnerLost(f"{name} did not come within {seconds:.0f} s")
+    if client.state.ended is not None:
         return None
     with live_view(session, from_here=True, leaving=Event()) as view:
         return stop_run(client, view.on_turn, session.remark)

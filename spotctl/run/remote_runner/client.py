@@ -46,7 +46,7 @@ from spotctl.run.remote_runner.place import RunPlace
 from spotctl.run.remote_runner.start import COMMAND, RunnerLost
 from spotctl.run.start import runs
 from spotctl.run.start.observing import RunEnd, RunObserver
-from spotctl.run.waits import UNPRICED, end_awaited, waits_said
+from spotctl.run.waits import UNPRICED, end_awaited, in_time, waits_said
 
 LOOK_SECONDS = 3.0
 LEFTOVER_SECONDS = 90.0
@@ -188,7 +188,7 @@ class RunnerClient:
         return code
 
     def ask(self, words: Sequence[str], seconds: float) -> bool:
-        """Runs a command of spotctl there silently; returns whether the command has ended by itself in that time."""
+        """Runs a command of spotctl there silently; returns whether the command has succeeded in that time."""
         invocation = self._invocation([COMMAND, *words])
         try:
             done = subprocess.run(
@@ -202,7 +202,7 @@ class RunnerClient:
             )
         except subprocess.TimeoutExpired:
             return False
-        return invocation.lost(done.returncode) is None
+        return done.returncode == 0
 
     def _invocation(self, words: Sequence[str]) -> Invocation:
         provider, machine = self.provider, self.runner()
@@ -213,7 +213,8 @@ class RunnerClient:
 
 
 def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
-    """Stops a run and returns its machines. If the runner is gone, this process takes its place."""
+    """Stops a run and returns its machines. If the runner is gone, this process takes its place. RunnerLost: it cannot,
+    because the object store does not answer."""
     try:
         _ask(client, note)
         ending = client.follow(on_turn, lambda: False, note)
@@ -226,11 +227,18 @@ def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Ca
 
 
 def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
-    """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows."""
-    ends = end_awaited(replace(client.state, stopping=runs.ON_REQUEST))
+    """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows. RunnerLost:
+    the object store does not take the claim of this process."""
+    ends, name = end_awaited(replace(client.state, stopping=runs.ON_REQUEST)), f"the claim of run {client.place.run}"
+    calls = {name: lambda: (_is_gone(client), Fence(client.place.claim(LAUNCHER), ""))}
+    try:
+        answers = in_time(calls, SILENT_SECONDS, "to be taken by its object store", UNPRICED, note)
+    except StoreRefused as error:
+        raise RunnerLost(f"run {client.place.run}: {error}") from error
+    if name not in answers:
+        raise RunnerLost(f"{name} was not taken within {SILENT_SECONDS:.0f} s")
+    gone, fence = answers[name]
     with waits_said(lambda: ends, note):
-        gone = _is_gone(client)
-        fence = Fence(client.place.claim(LAUNCHER), "")
         try:
             listed = client.machines()
             client.provider.terminate([machine.id for machine in listed])
@@ -329,6 +337,7 @@ def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
             raise RunnerLost(f"run {client.place.run}: the machine of its runner is gone")
         if claim is not None and watch.is_stale(claim, time.monotonic()):
             raise RunnerLost(f"run {client.place.run}: its runner is silent")
+        time.sleep(LOOK_SECONDS)
 
 
 def _is_gone(client: RunnerClient) -> bool:

@@ -204,8 +204,9 @@ def resume(
         return _conduct(journal, environment, settings, observer)
 
 
-def stop(job: str, settings: Settings, observer: RunObserver) -> RunEnd:
-    """Stops a run and returns its machines: through its process, or here if that process is gone."""
+def stop(job: str, settings: Settings, observer: RunObserver, *, takes_over: bool = True) -> RunEnd:
+    """Stops a run and returns its machines: through its process, or here if that process is gone. AlreadyRunning: it is
+    gone, and this process may not take over."""
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
         # A process that holds the lock is about to begin a run, or has just ended one.
@@ -232,7 +233,11 @@ def stop(job: str, settings: Settings, observer: RunObserver) -> RunEnd:
                 state = fold(log.of_run(state.run, state.last_row), state)
                 observer.on_turn(state)
         state = fold(log.of_run(state.run, state.last_row), state)
-    return resume(job, settings, observer, ON_REQUEST) if state.ended is None else (state, state.ended)
+    if state.ended is not None:
+        return state, state.ended
+    if not takes_over:
+        raise AlreadyRunning(f"job {job}: its runner on this machine is gone; stop the run from where it was launched")
+    return resume(job, settings, observer, ON_REQUEST)
 
 
 def end_unread(job: str, settings: Settings, why: UnreadableJob) -> None:

@@ -171,12 +171,15 @@ class Watcher:
         self._timeline = follow(self._timeline, self._log.of_run(run, self._timeline.state.last_row))
         known, state = self._timeline, self._timeline.state
         now, attended = present_of(state, self._settings, self._elsewhere)
-        view = self._views.at(state, now, attended=attended)
-        tariff = self._views.terms(state)[2]
         prices: dict[Market, PriceSeries] = {}
-        for line in view.markets:
-            with suppress(NotFound, PricingDataError):
-                prices[line.market] = tariff.prices(line.market, view.now)
+        try:
+            view, tariff = self._views.at(state, now, attended=attended), self._views.terms(state)[2]
+        except UnreadableJob:
+            view = self._views.listed(state, self._elsewhere)
+        else:
+            for line in view.markets:
+                with suppress(NotFound, PricingDataError):
+                    prices[line.market] = tariff.prices(line.market, view.now)
         return WatchedRun(view, known.footprint, known.losses, known.events, state.planned, prices)
 
 

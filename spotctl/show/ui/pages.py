@@ -274,6 +274,7 @@ def run_page(run: WatchedRun, output: Sequence[str]) -> str:
             el("a", "Costs of this job", href=f"../costs?job={quote(view.job)}"),
         ),
         el("h1", f"{view.run}: {view.status}"),
+        *([paragraph(view.unreadable, "notice")] if view.unreadable else []),
         *([paragraph(_REPLAYED, "notice")] if view.is_replayed else []),
         tiles_of(_tiles(view)),
         _cost(run),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
+from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from spotctl.files.job.reader import restored
+from spotctl.home.config import Settings
 from spotctl.home.errors import UnreadableJob
 from spotctl.log import events as ev
 from spotctl.log.store import EventLog
+from spotctl.show.costs.cost import Report
+from spotctl.show.ui.server import HomePages
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.test_losses import OTHER, damaged, ended
 from tests.spotctl.show.costs.made import NIGHT, write_log
@@ -47,6 +53,21 @@ def test_status_shows_the_others_and_names_it(log: Path, is_damaged: bool) -> No
     tune, odd = answer.json["jobs"]
     assert odd["unreadable"].startswith(WHY)
     assert "unreadable" not in tune
+
+
+def test_the_picture_and_the_page_of_it_say_so(log: Path) -> None:
+    """A job from a damaged log, or of a later version, is shown as far as its events go."""
+    shown = spotctl("status", "odd", "--watch")
+    ways = f"'spotctl stop odd' returns what the clouds show of run {RUN}\n"
+    assert (shown.code, shown.err.startswith(WHY), shown.err.endswith(ways)) == (0, True, True)
+    assert RUN in shown.out
+    both = spotctl("status", "--watch")
+    assert (both.code, RUN in both.out, WHY in both.err) == (0, True, True)
+    no_costs = cast("Callable[[str, str], Report]", None)
+    with closing(HomePages(Settings(log.parent), set, list, no_costs)) as pages:
+        page = pages.answer("run/odd", "")
+    assert page is not None
+    assert all(words in unescape(page) for words in (f"{RUN}: ", WHY))
 
 
 def test_reports_and_searches_go_on(log: Path) -> None:

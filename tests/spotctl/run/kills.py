@@ -2,6 +2,7 @@
 
 python -m tests.spotctl.run.kills            every point, and 100 runs that die twice or more
 python -m tests.spotctl.run.kills --real 20  20 points of real launches, whose processes are really killed
+python -m tests.spotctl.run.kills --moments 100  that many SIGKILLs at random moments of real launches (root)
 """
 
 from __future__ import annotations
@@ -63,15 +64,21 @@ def main() -> None:
     """Prints the number of points and the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", type=int, default=0, metavar="POINTS")
+    parser.add_argument("--moments", type=int, default=0, metavar="KILLS")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    if given.moments:
+        from tests.spotctl.run.random_kills import lives
+
+        sys.exit(lives(given.moments, given.seed, given.workers) > 0)
     if given.real:
         from tests.spotctl.run.real_kills import survive_really
 
         sys.stdout.write(survive_really(given.real, given.seed) + "\n")
         return
-    lives = [[at] for at in range(len(points()))] + [deaths_of(given.seed + seed) for seed in range(DOUBLE)]
-    for deaths in lives:
+    deaths_of_lives = [[at] for at in range(len(points()))] + [deaths_of(given.seed + seed) for seed in range(DOUBLE)]
+    for deaths in deaths_of_lives:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 survive(Path(folder), deaths)
