@@ -154,7 +154,7 @@ def _remove(
 def _return_shown(session: Session, why: SpotctlError | str, job: str, *, json_: bool) -> EmergencyReturn:
     """Returns what the providers show; of a job that cannot be read, the run has ended if nothing of it is left.
 
-    A runner that nobody can ask is on one of these machines, as is its standby. So they rent no others.
+    A runner that does not answer is on one of these machines, as is its standby. So they rent no others.
     """
     from spotctl.run.orphans import return_shown
     from spotctl.run.remote_runner.start import RunnerLost

@@ -105,6 +105,18 @@ def test_a_link_of_others_is_not_followed(folder: Path, tmp_path: Path) -> None:
         published_in(link)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a link of another user")
+def test_a_link_of_others_to_an_own_folder_is_not_followed(tmp_path: Path) -> None:
+    """They can let it lead elsewhere at any moment."""
+    own, link = tmp_path / "own", tmp_path / "link"
+    own.mkdir(mode=0o700)
+    link.symlink_to(own)
+    assert published_in(link) is None
+    os.lchown(link, NOBODY, NOBODY)
+    with pytest.raises(NotPrivate):
+        published_in(link)
+
+
 def test_own_folders_are_read(tmp_path: Path) -> None:
     assert published_in(tmp_path / "none") is None
     tmp_path.chmod(0o755)
@@ -265,6 +277,7 @@ def test_another_user_finds_no_secret_token_or_cost() -> None:
         wait_for_machine(home, "looked-at", launched)
         hooked = stack.enter_context(hook())
         night = stack.enter_context(started_night(home, job, hooked, Path(shared, "night.prom")))
+        stack.callback(spotctl, "--home", home, "stop", "small")
         wait_for_machine(home, "small", night)
         page = stack.enter_context(subprocess.Popen([*main, "ui"], stdout=subprocess.PIPE, text=True))
         stack.callback(page.kill)

@@ -323,6 +323,23 @@ class FakeWait:
         return False
 
 
+@NIGHT
+def test_a_change_of_the_job_file_or_its_code_counts_from_the_next_night(
+    tmp_path: Path, home: Path, webhook: Hook
+) -> None:
+    """Neither is copied when the job is installed."""
+    state_dir = installed(home, "sh work.sh", webhook)
+    path = state_dir.home.parent / "job.yaml"
+    for word in ("first", "second", "third"):
+        (tmp_path / "work.sh").write_text(f"echo {word} >> made\n")
+        if word == "third":
+            path.write_text(path.read_text().replace("sh work.sh", "sh work.sh; echo more >> made"))
+        with start(home) as night:
+            night.communicate(timeout=300)
+        assert night.returncode == 0
+    assert (tmp_path / "made").read_text() == "first\nsecond\nthird\nmore\n"
+
+
 @pytest.mark.parametrize(
     ("refusals", "hours", "waited", "outcome"),
     [(3, 4, [60, 120, 240], "done"), (99, 1, [60, 120, 240, 480, 960], "no capacity")],

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from spotctl.home.errors import BadRequest
-from spotctl.nightly.schedulers import UserManager, service, service_unit, timer, timer_unit
+from spotctl.nightly.install import Scheduler, Timers
+from spotctl.nightly.schedulers import Crontab, UserManager, linger, service, service_unit, timer, timer_unit
 
 COMMAND = ["/bin/echo", "-P", 'a "b" c', "100%", "$HOME", "back\\slash", "it's; #5"]
 
@@ -93,3 +94,30 @@ def test_without_systemd_nothing_is_written(
     with pytest.raises(BadRequest, match="--scheduler cron"):
         manager.install("small", "s", "t")
     assert not (tmp_path / "units").exists()
+
+
+@pytest.mark.parametrize(("running", "expected"), [("0", Scheduler.SYSTEMD), ("1", Scheduler.CRON)])
+def test_systemd_is_chosen_if_it_answers_and_otherwise_the_crontab(
+    manager: UserManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: str, expected: Scheduler
+) -> None:
+    program = tmp_path / "bin" / "crontab"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("RUNNING", running)
+    timers = Timers(Crontab(), manager)
+    assert timers.chosen(Scheduler.AUTO) is expected
+    assert timers.chosen(Scheduler.CRON) is Scheduler.CRON
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_timers_run_without_a_login_or_the_command_for_that_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    program = tmp_path / "loginctl"
+    program.write_text(f'#!/bin/sh\necho "$*" > "{tmp_path}/called"\nexit {status}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("getpass.getuser", lambda: "nobody-lingers-here")
+    said = linger()
+    assert (tmp_path / "called").read_text() == "enable-linger\n"
+    assert said.endswith("run once: sudo loginctl enable-linger nobody-lingers-here") if status else not said

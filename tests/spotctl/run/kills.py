@@ -3,6 +3,8 @@
 python -m tests.spotctl.run.kills            every point, and 100 runs that die twice or more
 python -m tests.spotctl.run.kills --real 20  20 points of real launches, whose processes are really killed
 python -m tests.spotctl.run.kills --moments 100  that many SIGKILLs at random moments of real launches (root)
+python -m tests.spotctl.run.kills --jumps 20  real launches whose clock jumps, also at daylight saving (cc)
+python -m tests.spotctl.run.kills --standstills 8  real launches that stand still for three minutes, every process
 """
 
 from __future__ import annotations
@@ -65,13 +67,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", type=int, default=0, metavar="POINTS")
     parser.add_argument("--moments", type=int, default=0, metavar="KILLS")
+    parser.add_argument("--jumps", type=int, default=0, metavar="LAUNCHES")
+    parser.add_argument("--standstills", type=int, default=0, metavar="LAUNCHES")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    if given.moments:
-        from tests.spotctl.run.random_kills import lives
+    if number := given.moments or given.jumps or given.standstills:
+        from tests.spotctl.run.random_kills import JUMP, STANDSTILL, lives
 
-        sys.exit(lives(given.moments, given.seed, given.workers) > 0)
+        trouble = "" if given.moments else JUMP if given.jumps else STANDSTILL
+        sys.exit(lives(number, given.seed, given.workers, trouble) > 0)
     if given.real:
         from tests.spotctl.run.real_kills import survive_really
 

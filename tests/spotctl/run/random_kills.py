@@ -2,7 +2,8 @@
 
 Each launch, or what resumes it, gets SIGKILL at a moment that a seed draws. Then a user resumes the run or stops it,
 and lets gc look. Nothing may be left or bought twice, no message may be an internal error, and the bill must be what
-`recount` counts from the rows of the log and the published prices.
+`recount` counts from the rows of the log and the published prices. Others are not killed: the computer's clock jumps,
+near a change of daylight saving or elsewhere (needs cc), or every process of the run stands still for minutes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -34,6 +36,13 @@ from tests.waiting import eventually
 
 PLAIN, NO_STDIN, FULL_DISK, READ_ONLY, TWO = "plain", "closed stdin", "full disk", "read-only home", "two launches"
 TROUBLES = (NO_STDIN, FULL_DISK, READ_ONLY, TWO)
+JUMP, STANDSTILL = "a clock that jumps", "a standstill"
+STANDSTILL_SECONDS = 180.0
+
+_JUMPS = (-86400, -3600, -90, -5, 5, 90, 3600, 86400, 40 * 86400)
+_CHANGES = (datetime(2026, 3, 29, 1, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC))
+"""When the clocks of Berlin change."""
+_CLOCK = Path(__file__).with_name("jumping_clock.c")
 
 _PRICES = Path(pricing_data.samples.__path__[0]) / "prices.parquet"
 _TMPFS_MIB, _MIB = 8, 1 << 20
@@ -61,6 +70,8 @@ class Life:
     """How long an undisturbed launch takes on this computer at the moment."""
     kills: int = 0
     said: list[str] = field(default_factory=list)
+    ahead: float = 0.0
+    """How far its clock is ahead of this computer's."""
 
     def __post_init__(self) -> None:
         self.draw, self.home = random.Random(f"{self.seed} {self.trouble}"), self.folder / "home"
@@ -75,10 +86,18 @@ class Life:
             finally:
                 kill_all(self.folder)
 
+    def launched(self) -> None:
+        """A launch that nothing disturbs."""
+        self._ended(("launch", self._job("one"), "--yes"), works=True)
+
     def _lived(self) -> None:
         names = ["one", "two"] if self.trouble == TWO else ["one"]
         paths = [self._job(name) for name in names]
-        self._killed([("launch", path, "--yes") for path in paths])
+        launches = [("launch", path, "--yes") for path in paths]
+        if self.trouble in (JUMP, STANDSTILL):
+            self._disturbed(launches[0])
+        else:
+            self._killed(launches)
         while self.trouble == PLAIN and self.draw.random() < 0.3:
             self._killed([self._next(names[0], paths[0])])
         if self.trouble == READ_ONLY:
@@ -106,7 +125,7 @@ class Life:
         log = self.home / "log.sqlite"
         if log.exists():
             with EventLog(log) as opened:
-                if any(began.event.job == name for began in opened.beginnings()):
+                if any(began.job == name for began in opened.runs().values()):
                     return "resume", name
         return "launch", path, "--yes"
 
@@ -126,6 +145,31 @@ class Life:
             said.seek(0)
             self._heard(said.read().decode())
 
+    def _disturbed(self, words: Sequence[str | Path]) -> None:
+        """Lets a command meet a jump of the clock or a standstill, and go on."""
+        if self.trouble == JUMP:
+            change = self.draw.choice(_CHANGES).timestamp() - time.time() - self.draw.uniform(0.0, self.seconds)
+            self._set_clock(self.draw.choice([0.0, change]))
+        with tempfile.TemporaryFile() as said:
+            process = self._start(words, said)
+            time.sleep(self.draw.uniform(0.0, self.seconds))
+            if self.trouble == JUMP:
+                self._set_clock(self.ahead + self.draw.choice(_JUMPS))
+            else:
+                stopped = [pid for pid in [process.pid, *named(self.folder)] if signalled(pid, signal.SIGSTOP)]
+                time.sleep(STANDSTILL_SECONDS)
+                for pid in stopped:
+                    signalled(pid, signal.SIGCONT)
+            process.wait(_COMMAND_SECONDS)
+            said.seek(0)
+            self._heard(said.read().decode())
+
+    def _set_clock(self, ahead: float) -> None:
+        self.ahead = ahead
+        part = self.folder / "clock.part"
+        part.write_text(f"{ahead:.0f}")
+        part.replace(self.folder / "clock")
+
     def _ended(self, words: Sequence[str | Path], *, works: bool = False) -> None:
         with tempfile.TemporaryFile() as said:
             code = self._start(words, said).wait(_COMMAND_SECONDS)
@@ -139,10 +183,19 @@ class Life:
         command = [*_WORDS, *map(str, words)]
         if self.trouble == NO_STDIN:
             command = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
-        environment = {**os.environ, "SPOTCTL_HOME": str(self.home)}
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, cwd=self.folder
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self._environment, cwd=self.folder
         )
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        environment = {**os.environ, "SPOTCTL_HOME": str(self.home)}
+        if self.trouble != JUMP:
+            return environment
+        library, ahead = self.folder / "clock.so", self.folder / "clock"
+        if not library.exists():
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, _CLOCK], check=True)
+        return {**environment, "LD_PRELOAD": str(library), "JUMPING_CLOCK": str(ahead), "TZ": "Europe/Berlin"}
 
     def _heard(self, text: str) -> None:
         self.said.append(text)
@@ -155,10 +208,30 @@ class Life:
         check_nothing_bought_twice(self.home)
         found = recounted(self.home / "log.sqlite", from_parquet(_PRICES))
         report = [*_WORDS, "report", "cost", "--by", "run", "--local", "--json"]
-        environment = {**os.environ, "SPOTCTL_HOME": str(self.home)}
-        answer = subprocess.run(report, check=True, capture_output=True, env=environment).stdout
+        answer = subprocess.run(report, check=True, capture_output=True, env=self._environment).stdout
         assert not (lines := differences(found, json.loads(answer))), lines
         assert all(not group["running"] for group in json.loads(answer)["groups"])
+
+
+def named(folder: Path) -> list[int]:
+    """The processes whose words or variables name a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            about = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in about and process.name != str(os.getpid()):
+            found.append(int(process.name))
+    return found
+
+
+def signalled(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextmanager
@@ -169,7 +242,8 @@ def none() -> Iterator[None]:
 @contextmanager
 def tmpfs(folder: Path) -> Iterator[None]:
     """A small disk of its own; needs root."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_TMPFS_MIB}m,mode=700", "none", folder], check=True)
+    words: list[str | Path] = ["mount", "-t", "tmpfs", "-o", f"size={_TMPFS_MIB}m,mode=700", "none", folder]
+    subprocess.run(words, check=True)
     try:
         yield
     finally:
@@ -178,7 +252,7 @@ def tmpfs(folder: Path) -> Iterator[None]:
 
 def remounted(folder: Path, how: str) -> None:
     """Once nobody writes there any more."""
-    words = ["mount", "-o", f"remount,{how}", folder]
+    words: list[str | Path] = ["mount", "-o", f"remount,{how}", folder]
     eventually(lambda: subprocess.run(words, check=False, capture_output=True).returncode == 0)
 
 
@@ -192,45 +266,38 @@ def fill(home: Path) -> None:
         return
 
 
-def lives(kills: int, seed: int, workers: int) -> int:
-    """Lives until this many processes were killed, three in ten in trouble; prints violations and counts, and returns
-    the number of violations."""
+def lives(number: int, seed: int, workers: int, trouble: str = "") -> int:
+    """Lives until this many processes were killed, three in ten in trouble, or this many lives with one trouble; prints
+    violations and counts, and returns the number of violations."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         undisturbed = Life(seed, PLAIN, Path(folder), 0.0)
-        undisturbed._ended(("launch", undisturbed._job("one"), "--yes"), works=True)
+        undisturbed.launched()
         seconds = time.monotonic() - began
-    met, failed, homes = Counter[str](), 0, list[int]()
-
-    def lived(given: tuple[int, str]) -> tuple[Life, str]:
-        with tempfile.TemporaryDirectory(prefix="spotctl-kills-", ignore_cleanup_errors=True) as folder:
-            life = Life(*given, Path(folder), seconds)
-            try:
-                life.run()
-            except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next life begins
-                return life, f"seed {life.seed}, {life.trouble}: {type(error).__name__}: {error}"
-            return life, ""
-
-    numbers, heard = count(), Lock()
+    met, failed, homes, numbers, heard = Counter[str](), 0, list[int](), count(seed), Lock()
 
     def work(_: int) -> None:
         nonlocal failed
-        while met.total() < kills:
-            number = seed + next(numbers)
-            life, problem = lived((number, _trouble(number)))
+        while (len(homes) if trouble else met.total()) < number:
+            problem, at = "", next(numbers)
+            with tempfile.TemporaryDirectory(prefix="spotctl-kills-", ignore_cleanup_errors=True) as folder:
+                life = Life(at, trouble or _trouble(at), Path(folder), seconds)
+                try:
+                    life.run()
+                except Exception as error:  # noqa: BLE001 - all that goes wrong is shown, and the next life begins
+                    problem = f"seed {at}, {life.trouble}: {type(error).__name__}: {error}"
             with heard:
                 met[life.trouble] += life.kills
-                homes.append(number)
-                if problem:
-                    failed += 1
-                    _say(problem)
-                elif len(homes) % _SAY_EVERY == 0:
-                    _say(f"{met.total()} killed in {len(homes)} homes")
+                homes.append(at)
+                failed += bool(problem)
+                if problem or len(homes) % _SAY_EVERY == 0:
+                    _say(problem or f"{met.total()} killed in {len(homes)} homes")
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))
-    each = ", ".join(f"{met[trouble]} with {trouble}" for trouble in TROUBLES)
-    _say(f"{met.total()} processes killed in {len(homes)} homes, {each}: {failed} violations")
+    each = ", ".join(f"{met[each]} with {each}" for each in TROUBLES)
+    what = f"with {trouble}" if trouble else f"in which {met.total()} processes were killed, {each}"
+    _say(f"{len(homes)} homes {what}: {failed} violations")
     return failed
 
 

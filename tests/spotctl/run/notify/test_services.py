@@ -107,6 +107,13 @@ def test_a_mail_server_that_refuses_the_message_is_a_failed_delivery(mailbox: Ma
     assert send(MESSAGE, mailbox.address).text.startswith("could not notify E-Mail: ")
 
 
+@pytest.mark.parametrize(("more", "received"), [("", 1), ("?retry=1&wait=0", 2)])
+def test_a_failed_attempt_is_repeated_if_the_address_says_so(more: str, received: int) -> None:
+    with hook(503) as receiver:
+        delivery = send(MESSAGE, json_address(receiver.url) + more)
+        assert (len(receiver.got), delivery.failure == "") == (received, received == 2)
+
+
 def test_a_redirect_is_not_followed() -> None:
     with hook(302) as receiver:
         assert send(MESSAGE, json_address(receiver.url)).failure

@@ -95,6 +95,7 @@ def test_a_runner_that_should_stop_is_given_up_once_it_is_silent(
         return now[0]
 
     monkeypatch.setattr("time.monotonic", clock)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     runner = Silent(tmp_path)
     with pytest.raises(RunnerLost, match="its runner is silent"):
         client._ask(cast("RunnerClient", runner), said.append)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
@@ -152,6 +152,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
+@example([(0, "take"), (4, "wait"), (4, "wait"), (0, "buy"), (1, "take"), (4, "wait"), (4, "wait"), (0, "buy")])
 def test_no_two_processes_may_buy_after_the_last_window(steps: list[tuple[int, str]]) -> None:
     """A process buys only in its own epoch or, for at most one window, after the next one has begun."""
     world = World()
