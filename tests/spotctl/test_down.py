@@ -20,7 +20,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Three active jobs, and how each of them ends."""
     how: dict[str, object] = {"one": "done", "two": "stopped", "three": "stopped"}
 
-    def stop(job: str, *_: object) -> RunEnd:
+    def stop(job: str, *_: object, **__: object) -> RunEnd:
         outcome = how[job]
         if isinstance(outcome, SpotctlError):
             raise outcome

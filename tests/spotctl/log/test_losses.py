@@ -274,3 +274,23 @@ def test_traffic_of_a_machine_whose_row_is_lost_fails_no_report(tmp_path: Path) 
     assert group_of(answer, "train")["total_high_usd"] is None
     assert group_of(answer, "tune")["total_usd"] == 2.4
     assert spotctl("status").code == 0
+
+
+def test_an_amount_that_was_changed_is_named_and_not_counted(log: Path) -> None:
+    """Its row is as well-formed as before; only the checksum tells."""
+    changed(log, f"UPDATE events SET body = replace(body, '300000000', '100000000') WHERE run = '{RUN}'")
+    checked = spotctl("log", "check")
+    assert checked.code == 1
+    assert f"(run {RUN}): the row says something else than its checksum" in checked.out
+    before, after = (
+        groups["groups"] for groups in (spotctl("report", "cost", "--by", "run", "--json").json, repaired())
+    )
+    assert before == after
+    lossy, sound = sorted(before, key=lambda group: str(group["run"]))
+    assert (lossy["run"], lossy["rows_lost"] > 0, sound["rows_lost"]) == (RUN, True, 0)
+    assert sound["total_usd"] == 2.4
+
+
+def repaired() -> Any:  # noqa: ANN401 - JSON is any value
+    assert spotctl("log", "repair").code == 0
+    return spotctl("report", "cost", "--by", "run", "--json").json

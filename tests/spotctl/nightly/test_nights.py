@@ -42,6 +42,7 @@ from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import COMMAND, processes
 from tests.spotctl.nightly.hooks import Hook, hook
+from tests.spotctl.nightly.timers import program
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
@@ -324,16 +325,17 @@ class FakeWait:
 
 
 @NIGHT
-def test_a_change_of_the_job_file_or_its_code_counts_from_the_next_night(
-    tmp_path: Path, home: Path, webhook: Hook
+def test_a_night_finds_programs_of_the_shell_and_what_was_changed_since_it_was_installed(
+    tmp_path: Path, home: Path, webhook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither is copied when the job is installed."""
-    state_dir = installed(home, "sh work.sh", webhook)
+    """Job file and code are not copied. The program is in a folder of the PATH at that time, which cron does not have."""
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    state_dir = installed(home, "only-here", webhook)
     path = state_dir.home.parent / "job.yaml"
     for word in ("first", "second", "third"):
-        (tmp_path / "work.sh").write_text(f"echo {word} >> made\n")
+        program(tmp_path / "bin" / "only-here", f"echo {word} >> made")
         if word == "third":
-            path.write_text(path.read_text().replace("sh work.sh", "sh work.sh; echo more >> made"))
+            path.write_text(path.read_text().replace("only-here", "only-here; echo more >> made"))
         with start(home) as night:
             night.communicate(timeout=300)
         assert night.returncode == 0
