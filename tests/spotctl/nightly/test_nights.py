@@ -328,18 +328,21 @@ class FakeWait:
 def test_a_night_finds_programs_of_the_shell_and_what_was_changed_since_it_was_installed(
     tmp_path: Path, home: Path, webhook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Job file and code are not copied. The program is in a folder of the PATH at that time, which cron does not have."""
+    """Job file and code are not copied. Cron has neither the folder of the program in its PATH nor the job's secret."""
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
-    state_dir = installed(home, "only-here", webhook)
+    state_dir = installed(home, "only-here", webhook, "secrets: [WORD]\n")
+    state_dir.environment.touch(0o600)
     path = state_dir.home.parent / "job.yaml"
     for word in ("first", "second", "third"):
-        program(tmp_path / "bin" / "only-here", f"echo {word} >> made")
+        state_dir.environment.write_text(f"WORD={word}\n")
+        program(tmp_path / "bin" / "only-here", f"echo {word} is $WORD >> made")
         if word == "third":
             path.write_text(path.read_text().replace("only-here", "only-here; echo more >> made"))
         with start(home) as night:
             night.communicate(timeout=300)
         assert night.returncode == 0
-    assert (tmp_path / "made").read_text() == "first\nsecond\nthird\nmore\n"
+    made = "first is first\nsecond is second\nthird is third\nmore\n"
+    assert (tmp_path / "made").read_text() == made
 
 
 @pytest.mark.parametrize(
