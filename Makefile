@@ -102,8 +102,11 @@ focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environ
 damage: ## Every byte of a small price store, and of a small log, changed in turn: an error, a remark, or the right answer
 	SPOTCTL_STORE_DAMAGE=all $(PYTHON) -m pytest tests/pricing_data/store/test_damage.py tests/spotctl/log/test_damaged_bytes.py
 
-kills: ## Runners killed around every request to each simulated cloud and every write to the log, and answers lost; nights
+kills: ## Runners killed around every request to each cloud and write to the log, and at random moments; nights (root, cc)
 	$(PYTHON) -m tests.spotctl.run.cloud_kills
+	$(PYTHON) -m tests.spotctl.run.kills --moments 100
+	$(PYTHON) -m tests.spotctl.run.kills --jumps 20
+	$(PYTHON) -m tests.spotctl.run.kills --standstills 8 --workers 8
 	$(PYTHON) -m tests.spotctl.nightly.night_kills
 
 format: ## Reformat the code
