@@ -10,6 +10,7 @@ differ from the best of these by moving a job.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from math import log2
 
 from bidbrain.gavel.queue import FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
 
@@ -18,8 +19,8 @@ MachinesHeld = dict[str, dict[str, int]]
 
 # A job of unknown length is taken to be as long again as it has run, and at least this many rounds.
 _UNKNOWN_ROUNDS = 10
-# Steps of one search, a step being a pair that is looked at when a job ends: about 50 ms.
-_MAX_STEPS = 60_000
+# Steps of one search: for each job that ends, these many and one for some pairs of the list. About 300 ms.
+_MAX_STEPS, _STEPS_OF_END, _PAIRS_OF_STEP = 200_000, 10, 10
 _ALL_ORDERS = 5
 _SAME_RATE = 0.05
 _NOTHING = 1e-9
@@ -65,9 +66,11 @@ def listed(jobs: Sequence[QueueJob], kinds: Mapping[str, int]) -> list[Pair]:
 
 def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> MachinesHeld:
     """Hands out machines along a list, in addition to those held; a job that cannot have its least gets none."""
-    given: MachinesHeld = {name: dict(kinds) for name, kinds in held.items()}
-    short: dict[str, QueueJob] = {}
-    for job, kind in pairs:
+    given, short = dict(held), dict[str, QueueJob]()
+    room = {kind for kind in free.kinds() if free.machines(kind)}
+    for job, kind in pairs if room else ():
+        if kind not in room:
+            continue
         mine = given.get(job.name, {})
         have = sum(mine.values())
         if have >= job.most or (job.gang and mine and kind not in mine):
@@ -76,8 +79,7 @@ def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> Machin
         if count <= 0 or (job.gang and have + count < job.least):
             continue
         free.take(kind, count)
-        mine = given.setdefault(job.name, {})
-        mine[kind] = mine.get(kind, 0) + count
+        given[job.name] = {**mine, kind: mine.get(kind, 0) + count}
         if have + count < job.least:
             short[job.name] = job
     lacking = {name for name, job in short.items() if sum(given[name].values()) < job.least}
@@ -100,23 +102,24 @@ def _without(free: FreeQuota, held: MachinesHeld) -> FreeQuota:
 def move_up(
     jobs: Mapping[str, QueueJob], running: MachinesHeld, left: Mapping[str, float], free: FreeQuota
 ) -> list[str]:
-    """Moves jobs that hold machines of one type to a faster one that is free, where they end earlier by that."""
+    """Moves jobs that hold machines of one type to the fastest that is free, where they end earlier by that."""
     moved = []
-    for name, machines in running.items():
+    room = {kind: count for kind in free.kinds() if (count := free.machines(kind))}
+    for name, machines in running.items() if room else ():
         if name not in jobs or len(machines) != 1:
             continue
         job, ((kind, count),) = jobs[name], machines.items()
-        for other in sorted(job.rates, key=lambda other: (-job.rates[other], other)):
-            seconds = left[name] / count * 3600
-            gained = seconds / job.rates[kind] - seconds / job.rates[other] if job.rates[other] else 0.0
-            if gained <= job.swap_seconds:
-                break
-            if free.machines(other) >= count:
-                free.take(kind, -count)
-                free.take(other, count)
-                running[name] = {other: count}
-                moved.append(name)
-                break
+        faster = [(job.rates[other], other) for other in room if job.rates.get(other, 0.0) > job.rates[kind]]
+        faster = [(rate, other) for rate, other in faster if room[other] >= count]
+        if not faster:
+            continue
+        rate, other = max(faster)
+        if left[name] / count * 3600 * (1 / job.rates[kind] - 1 / rate) > job.swap_seconds:
+            free.take(kind, -count)
+            free.take(other, count)
+            running[name] = {other: count}
+            moved.append(name)
+            room = {kind: count for kind in free.kinds() if (count := free.machines(kind))}
     return moved
 
 
@@ -137,33 +140,34 @@ def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[
 
     What jobs of the list hold already, and keep, is `held`; a job that begins makes no progress for `swap_seconds`.
     """
-    free = _without(FreeQuota(queue), held)
     jobs = {job.name: job for job, _ in pairs}
+    running = {name: machines for name, machines in held.items() if name in jobs}
+    free = _without(FreeQuota(queue), running)
     left = {name: length_of(job, queue) for name, job in jobs.items()}
-    waiting = {name: 0.0 if name in held else job.swap_seconds for name, job in jobs.items()}
-    running, ends, now = dict(held), dict[str, float](), 0.0
+    done = {name: length * 1e-9 for name, length in left.items()}
+    waiting = {name: 0.0 if name in running else job.swap_seconds for name, job in jobs.items()}
+    speeds, ends, now = dict[str, tuple[Mapping[str, int], float]](), dict[str, float](), 0.0
     while len(ends) < len(jobs):
         for name in move_up(jobs, running, left, free):
             waiting[name] = jobs[name].swap_seconds
         running = filled(pairs, free, running)
         if not now:
             waiting |= dict.fromkeys((name for name in running if _stays(jobs[name], running[name])), 0.0)
-        soonest = float("inf")
         for name, machines in running.items():
-            soonest = min(soonest, waiting[name] + left[name] / jobs[name].speed(machines))
+            if name not in speeds or speeds[name][0] is not machines:
+                speeds[name] = machines, jobs[name].speed(machines)
+        soonest = min((waiting[name] + left[name] / speeds[name][1] for name in running), default=float("inf"))
         if soonest == float("inf"):
             break
         now += soonest
-        for name, machines in list(running.items()):
-            job = jobs[name]
-            left[name] -= max(soonest - waiting[name], 0.0) * job.speed(machines)
+        for name in list(running):
+            left[name] -= max(soonest - waiting[name], 0.0) * speeds[name][1]
             waiting[name] = max(waiting[name] - soonest, 0.0)
-            if left[name] <= 1e-9 * length_of(job, queue):
+            if left[name] <= done[name]:
                 ends[name] = now
                 for kind, count in running.pop(name).items():
                     free.take(kind, -count)
         pairs = [pair for pair in pairs if pair[0].name not in ends]
-        running = {name: dict(machines) for name, machines in running.items()}
     return ends
 
 
@@ -218,13 +222,14 @@ class _Search:
         self._held: MachinesHeld = {job.name: dict(job.held) for job in jobs if job.holds()}
         self._fixed: MachinesHeld = {name: machines for name, machines in fixed.items() if name in self._jobs}
         self._tried, self._steps = set[tuple[str, ...]](), 0
+        self._most_steps = _MAX_STEPS * len(jobs) // len(queue.jobs)
         self.best: OrderedQueue | None = None
 
     def tries_order(self, order: Sequence[QueueJob]) -> bool:
         """Whether this is better than the best; jobs that have waited too long come first."""
         order = sorted(order, key=lambda job: self._first.get(job.name, len(self._first)))
         key = tuple(job.name for job in order)
-        if key in self._tried:
+        if key in self._tried or (self.best is not None and self._steps >= self._most_steps):
             return False
         self._tried.add(key)
         return self._tries(listed(order, self._kinds))
@@ -244,7 +249,7 @@ class _Search:
             improved = False
             order = [self._jobs[name] for name in self.best.names()]
             for source, target in _moves(len(order)):
-                if self._steps >= _MAX_STEPS:
+                if self._steps >= self._most_steps:
                     return
                 moved = [*order]
                 moved.insert(target, moved.pop(source))
@@ -266,7 +271,7 @@ class _Search:
     def _tries(self, pairs: Sequence[Pair]) -> bool:
         better = False
         for begin in self._beginnings(pairs):
-            self._steps += len(pairs) * len(self._jobs)
+            self._steps += len(self._jobs) * (_STEPS_OF_END + len(pairs) // _PAIRS_OF_STEP)
             ends = ends_of(self._queue, pairs, begin)
             ordered = OrderedQueue(tuple(pairs), begin, _score(self._queue, list(self._jobs.values()), ends))
             if self.best is None or ordered.score < self.best.score:
@@ -283,7 +288,9 @@ def _as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound
         return False
     for job in jobs:
         before = known.get(job.name)
-        if before is None or job.work is None or job.rates.keys() != before.rates.keys():
+        if before is None or job.rates.keys() != before.rates.keys():
+            return False
+        if job.work is None and _size(job, queue) != _size(before, previous.queue):
             return False
         if (job.deadline, job.weight, job.least, job.most) != (
             before.deadline,
@@ -299,8 +306,10 @@ def _as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound
     return True
 
 
-def _terms(job: QueueJob) -> tuple[float | None, float, int, int]:
-    return job.deadline, job.weight, job.least, job.most
+def _terms(job: QueueJob, queue: JobQueue) -> tuple[float | None, ...]:
+    """The parts of a job that the order depends on; lengths that are guessed in powers of two."""
+    guessed = round(log2(max(length_of(job, queue), _NOTHING))) if job.work is None else None
+    return job.deadline, job.weight, job.least, job.most, guessed
 
 
 def _base_orders(queue: JobQueue, jobs: Sequence[QueueJob], place: Mapping[str, int]) -> list[list[QueueJob]]:

@@ -3,7 +3,7 @@
 Both are read from and written as JSON, so that a round can be one row of a log and be decided again from it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -73,7 +73,7 @@ class QueueJob:
 
     def speed(self, machines: Mapping[str, float]) -> float:
         """Work per second on these machines."""
-        return sum(self.rates[kind] * count for kind, count in machines.items()) / 3600
+        return sum([self.rates.get(kind, 0.0) * count for kind, count in machines.items()]) / 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +160,17 @@ class FreeQuota:
                 if use > 0:
                     self._uses[kind].append((number, use))
 
+    def kinds(self) -> Iterable[str]:
+        """The types that count against a quota."""
+        return self._uses
+
     def machines(self, kind: str) -> int:
         """The number of machines of a type that still fit; none of a type without a quota."""
         return int(self.amount(kind) + 1e-6)
 
     def amount(self, kind: str) -> float:
         """The machines of a type that still fit, with fractions."""
-        return max(0.0, min((self._left[number] / use for number, use in self._uses.get(kind, ())), default=0.0))
+        return max(0.0, min([self._left[number] / use for number, use in self._uses.get(kind, ())], default=0.0))
 
     def take(self, kind: str, count: float) -> None:
         """Gives machines away, or takes them back."""
