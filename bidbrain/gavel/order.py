@@ -290,14 +290,7 @@ def _as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound
         before = known.get(job.name)
         if before is None or job.rates.keys() != before.rates.keys():
             return False
-        if job.work is None and _size(job, queue) != _size(before, previous.queue):
-            return False
-        if (job.deadline, job.weight, job.least, job.most) != (
-            before.deadline,
-            before.weight,
-            before.least,
-            before.most,
-        ):
+        if _terms(job, queue) != _terms(before, previous.queue):
             return False
         if any(
             abs(rate / before.rates[kind] - 1) > _SAME_RATE for kind, rate in job.rates.items() if before.rates[kind]

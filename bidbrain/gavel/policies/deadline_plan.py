@@ -9,7 +9,7 @@ run evenly from the interval's beginning until their deadlines. Otherwise interv
 kept.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,8 @@ _CAPACITY_MARGIN = 1 + 1e-7
 _DONE = 1 - 1e-6
 # Relative difference below which the bounds of the cost count as equal.
 _COST_TOLERANCE = 1e-6
+# A plan that costs at most this much more than the bound of the cost is taken where the exact one takes too long.
+_NEAR_COST = 0.02
 # A fraction of a job's work that is solver rounding.
 _WORK_TOLERANCE = 1e-9
 _MAX_CUTS = 3
@@ -98,12 +100,16 @@ class NoExactPlan(BidBrainError):
 def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlinePlan:
     """The plan of least cost. Raises `InfeasibleDeadlines` if not all deadlines can be kept.
 
-    With `most_columns` it raises `NoExactPlan` instead, also if the exact plan would take more columns.
+    With `most_columns` it raises `NoExactPlan` instead, also if the exact plan would take more columns, unless one was
+    found that costs hardly more.
     """
     ends, brief = np.array([batch.left.max()]), most_columns is not None
+    near: DeadlinePlan | None = None
     while True:
         columns = _IntervalColumns.of(batch, ends)
         if most_columns is not None and len(columns.job) > most_columns:
+            if near is not None:
+                return near
             raise NoExactPlan(f"an exact plan takes more than {most_columns} columns")
         try:
             x, usd = _least(batch, columns, _program(batch, ends, columns, columns.length), brief=brief)
@@ -120,13 +126,23 @@ def cheapest(batch: DeadlineBatch, most_columns: int | None = None) -> DeadlineP
         cuts, laid_out = _cuts(batch, ends, columns, x, rates, crowded)
         if not len(cuts):
             return _plan(batch, columns, x, rates, laid_out)
-        try:
-            even, even_usd = _least(batch, columns, _program(batch, ends, columns, columns.span), brief=True)
-        except CannotHold:
-            even_usd = INF
-        if even_usd <= usd * (1 + _COST_TOLERANCE):
-            return _plan(batch, columns, even, _rates(columns, even), {})
+        if most_columns is None or len(columns.job) > most_columns / 2:
+            near = _even(batch, ends, columns, usd) or near
+            if near is not None and near.exact:
+                return near
         ends = np.unique(np.concatenate([ends, cuts]))
+
+
+def _even(batch: DeadlineBatch, ends: Floats, columns: _IntervalColumns, usd: float) -> DeadlinePlan | None:
+    """The plan in which all jobs run evenly in each interval, if it costs hardly more than this bound."""
+    try:
+        even, even_usd = _least(batch, columns, _program(batch, ends, columns, columns.span), brief=True)
+    except CannotHold:
+        return None
+    if even_usd > usd * (1 + _NEAR_COST):
+        return None
+    exact = even_usd <= usd * (1 + _COST_TOLERANCE)
+    return replace(_plan(batch, columns, even, _rates(columns, even), {}), exact=exact)
 
 
 def _least(

@@ -24,7 +24,7 @@ _DONE = 1 - 1e-6
 _MAX_ONE_BY_ONE = 64
 # Limits of exact programs for more deadlines: columns, kept jobs, and how many jobs that did not fit are tried
 # again.
-_MAX_COLUMNS, _MAX_EXACT, _TRIED_AGAIN = 8_000, 128, 12
+_MAX_COLUMNS, _MAX_EXACT, _TRIED_AGAIN = 5_000, 128, 12
 
 
 def min_cost_slo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
@@ -92,7 +92,8 @@ def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | Non
     if len(kept) <= _MAX_EXACT:
         with suppress(NoExactPlan):
             plan = cheapest(_part(part, kept), _MAX_COLUMNS)
-            kept, plan = _with_more(part, kept, plan, done)
+            if plan.exact:
+                kept, plan = _with_more(part, kept, plan, done)
     out = np.setdiff1d(np.arange(len(hurried)), kept)
     said = [_crowded_out(batch, m, share) for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)]
     return hurried[kept], plan, said
