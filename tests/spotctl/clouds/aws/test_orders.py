@@ -421,9 +421,7 @@ class TestReservedMachines:
 
     def test_a_reservation_that_does_not_exist_is_refused_by_name(self, ec2: Ec2) -> None:
         ec2.reservations.reserve(CapacityReservation("cr-0def", "c5.large", MARKET.zone, 2))
-        with pytest.raises(
-            NotFound, match=r"cr-0abc: .* does not exist\.; correct the id among the job's reservations"
-        ):
+        with pytest.raises(NotFound, match=r"cr-0abc: .* does not exist; correct the id among the job's reservations"):
             provider().create(self.RESERVED)
 
     @pytest.mark.parametrize("kept", [{"type": "c5.xlarge"}, {"zone": "us-east-1c"}], ids=["type", "zone"])
