@@ -50,3 +50,8 @@ def test_a_night_goes_on_if_its_log_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "logs").touch()
     NightLog(tmp_path / "logs", DAY, UTC, lambda: 0).write(["one"])
     assert (tmp_path / "logs").read_bytes() == b""
+
+
+def test_files_are_kept_for_as_many_days_as_the_page_says() -> None:
+    page = Path(__file__).parents[3] / "docs" / "nightly.md"
+    assert f"cost report of each night for {KEPT_DAYS} days" in " ".join(page.read_text().split())
