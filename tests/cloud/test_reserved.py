@@ -180,7 +180,7 @@ def test_a_reservation_that_does_not_exist_is_said_and_the_job_runs_elsewhere(
     cloud: SimulatedCloud, laptop: Laptop
 ) -> None:
     said = launched(laptop, naming(COMMAND + RESOURCES, 2))
-    assert "The capacity reservation 'cr-0abc' does not exist." in said
+    assert "The capacity reservation 'cr-0abc' does not exist" in said
     assert [machine.spot for machine in cloud.server.machines()] == [True, True]
     assert running(cloud.server) == []
 
