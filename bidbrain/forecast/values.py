@@ -10,6 +10,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.eviction.hazard import Hazard
+from bidbrain.replay.market import Warnings
 from bidbrain.replay.run import Run, Tenure, bill_of_machine
 from bidbrain.strategies.base import Offer, Rent, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
@@ -49,12 +50,12 @@ class ForecastJob:
     `decider` makes that object for a start at a moment: a deadline moves with the start. `work` is in microseconds
     times nu, infinite if the job's length is unknown; the job is stopped after `longest` microseconds, which is its
     end if `timed`. `reliable` machines are held from the first order to the end. With `budget_usd` the decisions
-    know how many dollars are left, after machines are committed for a `lease`. `nodes`, `most_nodes`, `scaling` and
-    `saved_gb`: see `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the machines' speed,
-    which no decision knows before the job runs. `moving` is what taking the checkpoint from one market to another
-    costs, in dollars. Machines that are held at the end of the job are returned, and billed for the hour that they
-    began, unless `at_end` lets them count by the second. A job that decides often is played over fewer windows, so
-    that all take `most_decisions`.
+    know how many dollars are left, after machines are committed for a `lease`. `nodes`, `most_nodes`, `scaling`,
+    `warnings` and `saved_gb`: see `ReplayedJob`. `speed_spread` is the standard deviation of the logarithm of the
+    machines' speed, which no decision knows before the job runs. `moving` is what taking the checkpoint from one market
+    to another costs, in dollars. Machines that are held at the end of the job are returned, and billed for the hour
+    that they began, unless `at_end` lets them count by the second. A job that decides often is played over fewer
+    windows, so that all take `most_decisions`.
     """
 
     decider: Callable[[int], Strategy]
@@ -79,6 +80,7 @@ class ForecastJob:
     at_end: End = End.LEFT
     most_decisions: int = 6000
     most_nodes: int = 0
+    warnings: Warnings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,8 @@ class PastMarket:
         # Evenly spread over the plays, in no order: a few plain draws from a wide distribution would shift its median.
         speed = float(ndtri((0.5 + number * _GOLDEN) % 1.0))
         job = with_luck(self.job, float(chance.normal()), speed)
+        if job.warnings is not None:
+            job = replace(job, warnings=replace(job.warnings, seed=number))
         market = self._replay if not self._spells else self._replay_from(start, number, chance)
         run, decisions = run_from(job, market, self.histories, start, most_usd)
         return played_of(run, job, self.histories, start), decisions
@@ -178,6 +180,7 @@ def run_from(
         saved_gb=job.saved_gb,
         most_nodes=job.most_nodes,
         timed=job.timed,
+        warnings=job.warnings,
         enough=None if most_usd == inf else CostsMore(job, histories, most_usd),
     )
     return run_job(replayed, decider, market, job.overheads, job.recovery), decider.decisions
@@ -329,6 +332,8 @@ class UnderLiveRules:
         self._held = held
 
         fair = tuple(offer for offer in situation.offers if situation.price(offer) <= offer.on_demand)
+        if not fair and not situation.holdings and situation.leaving:
+            return Decision((), None, "decides after the evictions")
         resting = {market for market, (until, _) in self._rests.items() if until > situation.now}
         calm = tuple(offer for offer in fair if offer.market not in resting) if resting else fair
         among = calm or fair

@@ -7,8 +7,11 @@ Where the market's capacity is limited, a strategy is offered only what a reques
 machines are held than there are, those granted last are evicted first, machine by machine.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from math import ceil, inf, isfinite
 
 from bidbrain.billing import End
@@ -52,16 +55,20 @@ def run_job(
 
 @dataclass(slots=True)
 class _HeldAllocation:
-    """An allocation with what only the engine knows. `running_since` is where its checkpoint intervals begin."""
+    """An allocation with what only the engine knows. `running_since` is where its checkpoint intervals begin.
+
+    `lost_at` is when it does no more work because it is to be evicted: from a warning, or from the eviction on.
+    """
 
     holding: Holding
     evicted_at: float
     running_since: int
+    lost_at: float
 
     @property
     def gone_at(self) -> float:
         leaves_at = self.holding.leaves_at
-        return self.evicted_at if leaves_at is None else min(self.evicted_at, leaves_at)
+        return self.lost_at if leaves_at is None else min(self.lost_at, leaves_at)
 
 
 class _PricesNow(dict[Offer, int]):
@@ -88,6 +95,7 @@ class _JobReplay:
     standstill_until: int = 0
     changes_at: float = -inf
     held: dict[int, _HeldAllocation] = field(default_factory=dict)
+    warned: list[_HeldAllocation] = field(default_factory=list)
     tenures: list[Tenure] = field(default_factory=list)
     bought: int = 0
     spent: float = 0.0
@@ -98,7 +106,7 @@ class _JobReplay:
     def situation(self) -> Situation:
         budget, usd_left, usd_reserved = self.job.budget, inf, 0.0
         if budget is not None:
-            held_now = (held.holding for held in self.held.values())
+            held_now = (held.holding for held in self._there())
             usd_left, usd_reserved = budget.left(self.job.start, self.now, self.spent, held_now)
         offers, left = self._open_offers(), self.work_left
         if self.job.timed:
@@ -120,12 +128,25 @@ class _JobReplay:
             deadline=self.job.deadline,
             looks=partial(self._looks, offers),
             saved=self._saved(),
+            leaving=Counter(
+                {(held.holding.rent.offer.market, True): held.holding.rent.machines for held in self.warned}
+            ),
         )
+
+    def _leaving(self) -> Counter[tuple[Market, bool]]:
+        leaving = Counter[tuple[Market, bool]]()
+        for held in self.warned:
+            leaving[held.holding.rent.offer.market, True] += held.holding.rent.machines
+        return leaving
+
+    def _there(self) -> Iterator[_HeldAllocation]:
+        """All that is billed: also what is warned."""
+        return chain(self.held.values(), self.warned)
 
     def _record(self) -> SpotRecord:
         """The worth of spot machines within the last hours; a run reads the same record from its log."""
         since = self.now - RECORD_WINDOW
-        held = (held.holding for held in self.held.values() if held.holding.rent.spot)
+        held = (held.holding for held in self._there() if held.holding.rent.spot)
         paid = sum(self.now - max(holding.start, since) for holding in held)
         for tenure in reversed(self.tenures):
             if tenure.end <= since:
@@ -220,7 +241,7 @@ class _JobReplay:
 
     def next_loss(self) -> float:
         """When the next machines end: by eviction, or by a planned return."""
-        soonest = inf
+        soonest = min((held.evicted_at for held in self.warned), default=inf)
         for held in self.held.values():
             soonest = min(soonest, held.gone_at)
         if self.market.limited:
@@ -271,7 +292,7 @@ class _JobReplay:
     def has_shown_enough(self) -> bool:
         if self.job.enough is None:
             return False
-        held = (held.holding for held in self.held.values())
+        held = (held.holding for held in self._there())
         evicted = (Tenure(holding.rent, holding.start, holding.ready, self.now, End.EVICTED) for holding in held)
         return self.job.enough(self.now, self.tenures, evicted)
 
@@ -282,13 +303,16 @@ class _JobReplay:
                 self._take(market, machines - self.market.capacity(market, self.now))
         due = [held for held in self.held.values() if held.gone_at <= self.now]
         for held in due:
-            if held.evicted_at <= self.now:
-                self._evict(held, held.holding.rent.machines)
+            if held.lost_at <= self.now:
+                self._lose(held, held.holding.rent.machines, held.evicted_at)
             else:
                 self._give_back(held)
+        for held in [held for held in self.warned if held.evicted_at <= self.now]:
+            self.warned.remove(held)
+            self._evict(held.holding)
 
     def close(self) -> tuple[Tenure, ...]:
-        for held in self.held.values():
+        for held in self._there():
             self._end(held.holding, End.HANDED_ON)
         return tuple(self.tenures)
 
@@ -304,14 +328,25 @@ class _JobReplay:
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
         if rent.bid is None and self.evicted and not market.reservation:
             self.fallbacks.append(self.now)
-        self.held[self.bought] = _HeldAllocation(holding, inf if evicted_at is None else evicted_at, holding.ready)
+        lost_at, warnings = evicted_at, self.job.warnings
+        if evicted_at is not None and warnings is not None:
+            warned_at = warnings.warned_at(self.bought, self.now, evicted_at)
+            lost_at = evicted_at if warned_at is None else max(warned_at, self.now + 1)
+        self.held[self.bought] = _HeldAllocation(
+            holding,
+            evicted_at=inf if evicted_at is None else evicted_at,
+            running_since=holding.ready,
+            lost_at=inf if lost_at is None else lost_at,
+        )
         self.bought += 1
 
     def _open_offers(self) -> tuple[Offer, ...]:
+        going = {held.holding.rent.offer.market for held in self.warned}
+        among = tuple(offer for offer in self.job.offers if offer.market not in going) if going else self.job.offers
         if not self.market.limited:
-            return self.job.offers
+            return among
         held, offers = self._spot_machines(), list[Offer]()
-        for offer in self.job.offers:
+        for offer in among:
             free = self.market.capacity(offer.market, self.now)
             if (free - held.get(offer.market, 0) if held else free) >= 1:
                 offers.append(offer)
@@ -333,20 +368,24 @@ class _JobReplay:
                 return
             if rent.bid is not None and rent.offer.market == market:
                 taken = min(int(excess), rent.machines)
-                self._evict(held, taken)
+                self._lose(held, taken, self.now)
                 excess -= taken
 
-    def _evict(self, held: _HeldAllocation, machines: int) -> None:
-        """Evicts machines of an allocation; its remaining machines go back to the last checkpoint."""
+    def _lose(self, held: _HeldAllocation, machines: int, evicted_at: float) -> None:
+        """Goes on without machines of an allocation that are evicted now, or warned that they will be; its remaining
+        machines go back to the last checkpoint."""
         holding = held.holding
-        self.evicted.append(self.now)
         self.lost.append((self.now, self.recovery.lost_time(holding.rent, held.running_since, self.now)))
         if self.recovery.resumes:
             self.work_left += self._undone(held)
         else:
             self.work_left = self.job.work
         left = holding.rent.machines - machines
-        self._end(replace(holding, rent=replace(holding.rent, machines=machines)), End.EVICTED)
+        gone = replace(holding, rent=replace(holding.rent, machines=machines))
+        if evicted_at > self.now:
+            self.warned.append(replace(held, holding=gone))
+        else:
+            self._evict(gone)
         if left:
             held.holding = replace(holding, rent=replace(holding.rent, machines=left))
             held.running_since = max(held.running_since, self.now)
@@ -355,6 +394,10 @@ class _JobReplay:
         if self.job.nodes:
             self._begin_attempt()
         self._stand_still(self.overheads.eviction)
+
+    def _evict(self, holding: Holding) -> None:
+        self.evicted.append(self.now)
+        self._end(holding, End.EVICTED)
 
     def _give_back(self, held: _HeldAllocation) -> None:
         del self.held[held.holding.allocation]

@@ -29,6 +29,9 @@ from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import SECOND, format_time
 
+# The golden ratio's multiples are spread evenly between the whole numbers, wherever they begin.
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
+
 
 class UnknownMarketInReplay(BidBrainError):
     """The history of this market is not part of the replay."""
@@ -142,6 +145,32 @@ class DrawnLives:
         chance = np.random.default_rng([self.seed, crc32(str(market).encode()), start])
         hours = self.mortality[market].age_at(chance.exponential())
         return start + max(ceil(hours * 3600), 1) * SECOND if isfinite(hours) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """How evictions are announced: `ahead` of them (microseconds of market time), except a share of the allocations.
+
+    An allocation's number and the seed decide whether the allocation is warned, evenly: of any 1 / share in a row,
+    about one is not.
+    """
+
+    ahead: int = 120 * SECOND
+    unwarned: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ahead < 0 or not 0 <= self.unwarned <= 1:
+            raise BidBrainError(
+                f"warnings {self.ahead} us ahead, except for a share of {self.unwarned:g}:"
+                " the time must be at least 0, the share from 0 to 1"
+            )
+
+    def warned_at(self, allocation: int, started: int, taken_at: int) -> int | None:
+        """When the machines of the allocation with this number are warned; None: not at all."""
+        if (self.seed * _GOLDEN_RATIO + (allocation + 0.5) * self.unwarned) % 1 >= 1 - self.unwarned:
+            return None
+        return max(started, taken_at - self.ahead)
 
 
 class MarketReplay:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bidbrain.billing import Bill, BillingRule, End, Life, Prices, usd
+from bidbrain.replay.market import Warnings
 from bidbrain.strategies.base import Holding, Offer, Rent, gang_works
 from bidbrain.strategies.deadline_spells import SpellOutlook
 from pricing_data.market import Market
@@ -87,7 +88,8 @@ class ReplayedJob:
     offer's `nu` is the work of a machine among all that may be rented. `saved_gb` is the size of a checkpoint that
     moves with the job. A `timed` job ends at its limit, however much work is done by then. A job with a `watched`
     record of availability knows its spells, and decides again at each change of capacity. `deadline` is what
-    situations say of it; a `Decider` knows its own.
+    situations say of it; a `Decider` knows its own. With `warnings`, machines that a price is to evict do no more work
+    once they are warned, and their market offers none until they are gone.
     """
 
     start: int
@@ -105,6 +107,7 @@ class ReplayedJob:
     watched: SpellOutlook | None = None
     deadline: int | None = None
     timed: bool = False
+    warnings: Warnings | None = None
 
     def rate(self, working: Sequence[Holding]) -> float:
         """Work per hour of machines that have started up; a gang uses as many as it has nodes, the fastest ones."""

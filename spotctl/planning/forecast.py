@@ -9,6 +9,7 @@ from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.forecast.forecast import forecast, merits
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
+from bidbrain.replay.market import Warnings
 from bidbrain.strategies.base import Offer, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
 from pricing_data.market import Market
@@ -72,11 +73,12 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
     def move_usd(origin: Market, target: Market) -> float:
         return 0.0 if roaming is None else roaming.move_usd(origin, target, plan.demand.saved_gb or 0.0)
 
+    local = plan.job.spec.local
     spread = max((rates[market.instance_type].spread for market in rented), default=0.0)
     is_said = plan.demand.gang and plan.job.hours_from == SPECIFIED
     # Decisions about a deadline take the length as it is said, and so does their forecast.
     if plan.job.spec.is_local and is_said and plan.job.deadline is None:
-        seconds = plan.cost.estimate.hours * 3600 / plan.job.spec.local.speed
+        seconds = plan.cost.estimate.hours * 3600 / local.speed
         spread = spread or min(_COMPUTER_SPREAD, _COMPUTER_SECONDS / max(seconds, 1.0))
     return ForecastJob(
         decider=deciders(plan, plan.at),
@@ -100,6 +102,7 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
         moving=move_usd,
         most_decisions=most_decisions if roaming is None else _ROAMING,
         most_nodes=decider.limits.most if decider.limits.together else 0,
+        warnings=Warnings(local.warning, local.unwarned) if plan.job.spec.is_local else None,
     )
 
 

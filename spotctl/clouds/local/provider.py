@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from bidbrain.replay.market import Warnings
 from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.agent.container.processes import kill, surroundings_of
@@ -26,7 +27,7 @@ from spotctl.clouds.local.delays import Delays
 from spotctl.clouds.local.folders import AllocationFolders, LocalAllocation, MachineFolder
 from spotctl.clouds.local.machine_file import HOST
 from spotctl.clouds.local.processes import clean_up, fail, is_alive, signal_return, start, stray_processes
-from spotctl.clouds.local.replayed import Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import (
     CloudProvider,
     EndReason,

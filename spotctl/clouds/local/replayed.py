@@ -10,43 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay
+from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Warnings
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import SECOND, format_time, format_usd
+from pricing_data.units import format_time, format_usd
 from spotctl.clouds.errors import NoCapacity, NotFound
 from spotctl.clouds.local.machine_file import PlannedEnd
 from spotctl.clouds.provider import MachineRequest
-from spotctl.home.errors import BadSettings
-
-# The golden ratio's multiples are spread evenly between the whole numbers, wherever they begin.
-_GOLDEN_RATIO = (5**0.5 - 1) / 2
-
-
-@dataclass(frozen=True, slots=True)
-class Warnings:
-    """How evictions are announced: `ahead` of them (microseconds of market time), except a share of the allocations.
-
-    An allocation's number and the seed decide whether the allocation is warned, evenly: of any 1 / share in a row,
-    about one is not.
-    """
-
-    ahead: int = 120 * SECOND
-    unwarned: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.ahead < 0 or not 0 <= self.unwarned <= 1:
-            raise BadSettings(
-                f"warnings {self.ahead} us ahead, except for a share of {self.unwarned:g}:"
-                " the time must be at least 0, the share from 0 to 1"
-            )
-
-    def warned_at(self, allocation: int, started: int, taken_at: int) -> int | None:
-        """When the machines of the allocation with this number are warned; None: not at all."""
-        if (self.seed * _GOLDEN_RATIO + (allocation + 0.5) * self.unwarned) % 1 >= 1 - self.unwarned:
-            return None
-        return max(started, taken_at - self.ahead)
 
 
 @dataclass(frozen=True)

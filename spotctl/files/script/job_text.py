@@ -206,7 +206,7 @@ def _resources(script: TrainingScript, answers: ScriptAnswers) -> Sequence[str]:
             "  types: [c4.2xlarge]",
             'env: {OMP_NUM_THREADS: 1} # local "machines" share your CPU',
             "strategy: proteus # bids low, so that you see evictions; auto, the default, is for clouds",
-            f"local: {{speed: {answers.speed}, start: 2026-01-25T10:40:00Z, warning: 5m}} # replayed market",
+            f"local: {{speed: {answers.speed}, start: 2026-01-24T00:40:00Z, warning: 5m}} # replayed market",
         )
     wants_gpu = _GPU.search(script.source.text) and "torch" in script.source.text
     machines = 'accelerators: "T4:1"' if wants_gpu else "vcpus: 4..16, memory_gib: 8..64"

@@ -1,10 +1,10 @@
-"""Plays of long jobs look less often while nothing happens."""
+"""Plays of long jobs look less often while nothing happens, and all plays wait for announced evictions, as runs do."""
 
 from dataclasses import dataclass, replace
 
 import pytest
 
-from bidbrain.forecast.windows import RareLooks
+from bidbrain.forecast.windows import RareLooks, UnderLiveRules
 from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE
@@ -23,6 +23,18 @@ class Polls:
 
     def decide(self, situation: Situation) -> Decision:
         return Decision(self.actions, situation.now + 2 * MINUTE)
+
+
+@dataclass
+class Counts:
+    """Counts how often it is asked."""
+
+    times: int = 0
+    name: str = "counts"
+
+    def decide(self, situation: Situation) -> Decision:
+        self.times += 1
+        return Decision((), situation.now + HOUR)
 
 
 def at(now: int, *holdings: Holding) -> Situation:
@@ -74,3 +86,14 @@ def test_other_machines_are_looked_at_soon() -> None:
     for minute in (2, 4):
         strategy.decide(at(NOW + minute * MINUTE, held(NOW)))
     assert waits(strategy, at(NOW + 6 * MINUTE, held(NOW, 1))) == 2 * MINUTE
+
+
+@pytest.mark.parametrize(("offered", "machines", "asked"), [((), (), 0), ((OFFER,), (), 1), ((), (held(NOW),), 1)])
+def test_with_nothing_left_to_choose_from_it_waits_for_announced_evictions(
+    offered: tuple[Offer, ...], machines: tuple[Holding, ...], asked: int
+) -> None:
+    asks = Counts()
+    situation = replace(at(NOW, *machines), offers=offered, leaving={(OFFER.market, True): 2})
+    UnderLiveRules(asks).decide(situation)
+    UnderLiveRules(asks).decide(replace(situation, leaving={}))
+    assert asks.times == asked + 1

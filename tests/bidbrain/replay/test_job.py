@@ -8,7 +8,7 @@ import pytest
 
 from bidbrain.billing import End
 from bidbrain.replay.job import run_job
-from bidbrain.replay.market import MarketReplay
+from bidbrain.replay.market import MarketReplay, Warnings
 from bidbrain.replay.run import ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
@@ -271,3 +271,39 @@ def test_on_demand_machines_are_never_evicted() -> None:
     run = run_job(job((offer(known),)), Baseline(), MarketReplay([known]), OVERHEADS)
     assert run.end == run.job.start + OVERHEADS.startup + 3 * HOUR
     assert [tenure.ended for tenure in run.tenures] == [End.HANDED_ON]
+
+
+@dataclass(frozen=True)
+class Keeps:
+    """Rents four machines of the first market that is offered, above its price, whenever it has none."""
+
+    name: str = "keeps"
+
+    def decide(self, situation: Situation) -> Decision:
+        if situation.holdings or not situation.offers:
+            return Decision((), None)
+        chosen = situation.offers[0]
+        return Decision((Rent(chosen, 4, situation.price(chosen) + 100),), None)
+
+
+@pytest.mark.parametrize(("warned", "lost"), [(1.0, 5 * MINUTE), (0.0, 0)])
+def test_warned_machines_do_no_work_and_their_market_offers_none_until_they_are_gone(warned: float, lost: int) -> None:
+    work = replace(gang(2.0), warnings=Warnings(5 * MINUTE, 1 - warned))
+    run = run_job(work, Keeps(), MarketReplay([steady(work, (HOUR,))]), Overheads(0, 0, 0))
+    assert run.end == 2 * HOUR + lost
+    ends = [(one.start, one.end, one.ended) for one in run.tenures]
+    assert ends == [(0, HOUR, End.EVICTED), (HOUR, run.end, End.HANDED_ON)]
+
+
+def test_warned_machines_are_billed_to_the_end_of_a_job_that_ends_before() -> None:
+    """The other market goes on at the warning, and the job ends before the eviction."""
+    work = replace(gang(1.0), warnings=Warnings(10 * MINUTE, 0.0))
+    other = replace(work.offers[0], market=replace(work.offers[0].market, zone="sim-b"))
+    work = replace(work, offers=(*work.offers, other))
+    calm = replace(steady(work), market=other.market)
+    run = run_job(work, Keeps(), MarketReplay([steady(work, (65 * MINUTE,)), calm]), Overheads(0, 0, 0))
+    assert run.end == HOUR
+    assert sorted((one.start, one.end, one.ended) for one in run.tenures) == [
+        (0, HOUR, End.HANDED_ON),
+        (55 * MINUTE, HOUR, End.HANDED_ON),
+    ]

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from bidbrain.replay.market import Warnings
 from pricing_data.market import Market
 from pricing_data.units import SECOND
 from spotctl.agent.container.payload import Payload
@@ -28,7 +29,7 @@ from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.clouds.errors import NotFound, QuotaReached, TokenTaken, Unanswered
 from spotctl.clouds.link import ExecResult, MachineStatus
 from spotctl.clouds.local.machine_file import FAILED, PlannedEnd, ReplayedEnd, end_of, warning
-from spotctl.clouds.local.replayed import Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import (
     CloudProvider,
     EndReason,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from bidbrain.replay.market import Warnings
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.clouds.errors import NoCapacity, NotFound, NotPermitted, ProviderError, QuotaReached, Throttled, Unanswered
-from spotctl.clouds.local.replayed import Warnings
 from spotctl.clouds.provider import EndReason, MachineRequest, MachineState
 from spotctl.home.errors import BadRequest
 from tests.spotctl.clouds import markets

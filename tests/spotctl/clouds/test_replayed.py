@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bidbrain.billing import End
+from bidbrain.errors import BidBrainError
 from bidbrain.replay.job import run_job
-from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
+from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality, Warnings
 from bidbrain.replay.run import ReplayedJob
 from bidbrain.strategies.base import Decision, Offer, Rent, Situation
 from bidbrain.values import Overheads
@@ -18,9 +19,8 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.errors import NoCapacity
 from spotctl.clouds.local.machine_file import EVICTED, LEASE_ENDED, RETURNED, PlannedEnd, ReplayedEnd, end_of
-from spotctl.clouds.local.replayed import Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import EndReason
-from spotctl.home.errors import BadSettings
 from tests.spotctl.clouds import markets
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.clouds.markets import BEGIN, CALM
@@ -124,9 +124,9 @@ def test_the_share_of_unwarned_allocations_holds_in_any_stretch(seed: int, share
 
 def test_no_warning_comes_before_the_machine_starts() -> None:
     assert Warnings(HOUR).warned_at(0, BEGIN, BEGIN + MINUTE) == BEGIN
-    with pytest.raises(BadSettings, match="the share from 0 to 1"):
+    with pytest.raises(BidBrainError, match="the share from 0 to 1"):
         Warnings(unwarned=1.5)
-    with pytest.raises(BadSettings, match="at least 0"):
+    with pytest.raises(BidBrainError, match="at least 0"):
         Warnings(ahead=-1)
 
 

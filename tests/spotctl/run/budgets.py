@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.billing import BillingRule, End, Life, billing_rule
+from bidbrain.replay.market import Warnings
 from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
 from bidbrain.strategies.standard import AlwaysOnDemand, Standard
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.clouds.errors import NoCapacity, Throttled
-from spotctl.clouds.local.replayed import Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import EndReason, Machine
 from spotctl.log.budget import Tariff
 from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY

@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from bidbrain.replay.market import Warnings
 from pricing_data.library import Library, Selection
 from pricing_data.store import PriceStore
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND, parse_time
 from spotctl.agent.container.payload import Payload
 from spotctl.clouds.link import LeaseTimes
-from spotctl.clouds.local.replayed import Replayed, Warnings
+from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import Machine
 from spotctl.files.job import reader
 from spotctl.files.job.programs import Command, Training
