@@ -280,16 +280,16 @@ def turns_of(
 def _orders(jobs: Sequence[Demand]) -> Iterator[tuple[list[int], bool]]:
     """The orders to try, and whether a job that fits overtakes one that does not.
 
-    The earliest deadlines go first; then, the jobs that must begin first; then, one job is moved behind the others.
+    Of jobs with deadlines, the earliest go first; then, those that must begin first; then, one is moved behind the
+    others. The shortest of the other jobs go first, so that jobs end as early as possible in the mean; those of unknown
+    length go last.
     """
+    # How long each job takes at least, apart from quotas.
+    fastest = [np.where(np.arange(len(job.nu)) == job.nu.argmax(), float(job.most), 0.0) for job in jobs]
+    hours = [job.lasts_hours or _hours(job, machines) for job, machines in zip(jobs, fastest, strict=True)]
     hurried = sorted((m for m, job in enumerate(jobs) if job.hurries), key=lambda m: jobs[m].hours_left)
-    others = [m for m, job in enumerate(jobs) if not job.hurries]
-    # How long each job takes at least, apart from quotas, and so how late it may begin.
-    latest = {}
-    for m in hurried:
-        hours = jobs[m].lasts_hours or jobs[m].amount / (jobs[m].most * float(jobs[m].nu.max()))
-        latest[m] = jobs[m].hours_left - hours
-    urgent = sorted(hurried, key=lambda m: latest[m])
+    others = sorted((m for m, job in enumerate(jobs) if not job.hurries), key=lambda m: hours[m])
+    urgent = sorted(hurried, key=lambda m: jobs[m].hours_left - hours[m])
     moved = ((*hurried[:i], *hurried[i + 1 :], m) for i, m in enumerate(hurried))
     every = islice(permutations(hurried), _MAX_ORDERS)
     for order in dict.fromkeys(chain([tuple(hurried), tuple(urgent)], moved, every)):

@@ -183,8 +183,17 @@ def lasts(case: Case, job: Demand, held: Sequence[int]) -> float:
     return job.lasts_hours or case.startup_hours + job.amount / float(job.nu @ held)
 
 
-def by_deadline(case: Case) -> list[Demand]:
-    return sorted(case.jobs, key=lambda job: inf if job.work.assumed else job.hours_left)
+def by_urgency(case: Case) -> list[Demand]:
+    """The earliest deadlines first; then the jobs that are shortest by forecast, or on all machines they could use."""
+    usable = np.all([group.per_machine <= group.most for group in case.columns.quotas], axis=0)
+
+    def rank(job: Demand) -> tuple[float, float]:
+        if job.work.assumed or job.hurries:
+            return (inf, inf) if job.work.assumed else (job.hours_left, 0.0)
+        hours = job.amount / max(job.most * float((job.nu * usable).max()), 1e-9)
+        return inf, job.lasts_hours or (job.work.longest if job.work.timed else min(hours, job.work.longest))
+
+    return sorted(case.jobs, key=rank)
 
 
 def is_in_time(case: Case, order: Sequence[Demand], *, overtakes: bool) -> bool:
@@ -231,7 +240,7 @@ def worst(case: Case) -> float | None:
         return None
     check_quotas(case, allocated)
     check_lengths(case, allocated)
-    follows_deadlines = is_in_time(case, by_deadline(case), overtakes=True)
+    follows_deadlines = is_in_time(case, by_urgency(case), overtakes=True)
     ratios = []
     for begin in sorted({job.share.turn.begin for job in allocated if job.share.turn.begin < inf}):
         together = [job for job in allocated if job.share.turn.begin == begin]
@@ -265,7 +274,7 @@ def check_order(case: Case, allocated: Sequence[AllocatedJob]) -> None:
         running = [turn for turn in turns.values() if turn.begin < at < turn.end]
         free = case.free([case.use_of(turn.machines) for turn in running])
         begun: list[Demand] = []
-        for job in by_deadline(case):
+        for job in by_urgency(case):
             if turns[job.name].begin == at:
                 begun.append(job)
             elif turns[job.name].begin > at:

@@ -251,8 +251,21 @@ def test_jobs_that_a_quota_does_not_hold_together_take_turns() -> None:
     assert turns(divided(8, waiting_job("a"), waiting_job("b", hours_left=9.0))) == [(4.0, 8.0, 8), (0.0, 4.0, 8)]
 
 
-def test_a_job_waits_for_the_end_of_jobs_of_unknown_length_only_without_a_deadline() -> None:
-    assert turns(divided(8, waiting_job("a", units=inf), waiting_job("b"))) == [(0.0, inf, 8), (inf, inf, 8)]
+def test_the_shortest_jobs_go_first() -> None:
+    """In the order of their names, these jobs would end after 40.8 hours in the mean."""
+    jobs = [waiting_job(f"j{i}", most=1, units=units) for i, units in enumerate((40.0, 40.0, 1.0, 1.0, 1.0))]
+    ends = [share.turn.end for share in divided(16, *jobs)]
+    assert ends == [41.0, 42.0, 1.0, 1.0, 2.0]
+    assert sum(ends) / len(ends) == 17.4
+
+
+def test_jobs_of_unknown_length_go_last() -> None:
+    unknown = [waiting_job(name, units=inf) for name in "ab"]
+    assert turns(divided(8, unknown[0], waiting_job("c"))) == [(4.0, inf, 8), (0.0, 4.0, 8)]
+    assert turns(divided(8, *unknown)) == [(0.0, inf, 8), (inf, inf, 8)]
+
+
+def test_a_deadline_that_earlier_ones_do_not_leave_time_for_is_refused() -> None:
     with pytest.raises(NotInTime, match=r"b: other jobs use the quotas \(local/\*/g2=8 vCPUs\) until 4 hours from now"):
         divided(8, waiting_job("a", hours_left=5.0), waiting_job("b", hours_left=6.0))
 
@@ -279,8 +292,8 @@ def kinds_of(*uses: float) -> tuple[tuple[MachineKind, ...], tuple[QuotaGroup, .
     return kinds, (QuotaGroup(Quota("aws", None, "q", 5, QuotaUnit.VCPUS), np.array(uses), 5.0),)
 
 
-def drawn(name: str, nu: Sequence[float], least: int, most: int) -> Demand:
-    return replace(waiting_job(name, least, most, units=10.0), nu=np.array(nu), reference_nu=most * max(nu))
+def drawn(name: str, nu: Sequence[float], least: int, most: int, units: float = 10.0) -> Demand:
+    return replace(waiting_job(name, least, most, units=units), nu=np.array(nu), reference_nu=most * max(nu))
 
 
 def test_a_quota_that_each_job_needs_as_a_whole_is_not_enough_for_both() -> None:
@@ -294,7 +307,7 @@ def test_a_waiting_job_needs_no_more_to_begin_than_its_part() -> None:
     """Two of the large machines would use 8 of 5; the job is planned with a large and a small one."""
     kinds, groups = kinds_of(4.0, 1.0)
     columns = KindColumns((0, 1), kinds, ((0,), (1,)), np.ones(2), np.ones(2), groups)
-    demands = drawn("a", [0.0, 1.0], 4, 4), drawn("b", [8.0, 1.0], 2, 2)
+    demands = drawn("a", [0.0, 1.0], 4, 4), drawn("b", [8.0, 1.0], 2, 2, units=80.0)
     jobs = [(cast("Job", None), demand) for demand in demands]
     first, late = divide(jobs, columns, 0.0)
     assert late.share.turn.machines == (1, 1)
