@@ -206,9 +206,9 @@ class CloudProvider(ABC):
         """Seconds in which the clock has stood: 0, except on a market that waits for this computer."""
         return 0.0
 
-    def attend(self, *, starting: bool = False) -> None:
-        """A run uses the provider from now on, until `close`; `starting`: until the next call, it decides nothing, or
-        its machines load their programs."""
+    def attend(self, *, starting: str = "") -> None:
+        """A run uses the provider from now on, until `close`. What is `starting` delays it until another call: the run,
+        before its first decision, or the programs of its machines."""
 
     @abstractmethod
     def now(self) -> int:

@@ -11,7 +11,7 @@ A process that sleeps, waits for something else or computes is not delayed. The 
 while one of them waits for a processor; so all that work on the market are measured together (`delay_of`). While no
 machine has a program, the processes that order machines count instead.
 
-Each process that takes part has a file in `delays/` (each thread that starts machines has its own), which says nothing
+Each process that takes part has a file in `delays/` (each thread that starts machines another one), which says nothing
 once the process has died. All of them look whether it is time to measure, and the first one does, so the clock depends
 on none of them.
 """
@@ -23,7 +23,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_native_id
 from typing import Any
@@ -46,11 +46,23 @@ class Delays:
         self._folder = clock.path.with_name("delays")
 
     def take_part(self, *, starting: bool = False) -> None:
-        """Has this process and its children measured from now on; `starting`: it starts machines from now on."""
+        """Has this process and its children measured from now on; `starting`: what it starts delays it from now on."""
+        self._write(f"{os.getpid()}-{get_native_id()}.json", starting=starting)
+
+    @contextmanager
+    def starting_machines(self) -> Iterator[None]:
+        """Machines start until the block is left, whatever else this process starts."""
+        name = f"{os.getpid()}-{get_native_id()}-machines.json"
+        self._write(name, starting=True)
+        try:
+            yield
+        finally:
+            (self._folder / name).unlink(missing_ok=True)
+
+    def _write(self, name: str, *, starting: bool) -> None:
         self._folder.mkdir(exist_ok=True)
         since = time.monotonic_ns() if starting else None
-        values = {"born": _born(os.getpid()), "depth": self._depth, "starting": since}
-        replace_json(self._folder / f"{os.getpid()}-{get_native_id()}.json", values)
+        replace_json(self._folder / name, {"born": _born(os.getpid()), "depth": self._depth, "starting": since})
 
     def look(self) -> None:
         """Measures, if the last time is long enough ago and no other process does. A full disk delays nothing."""

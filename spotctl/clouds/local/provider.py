@@ -79,7 +79,7 @@ class LocalProvider(CloudProvider):
         self._read_market, self._settings = market, settings
         self._links: dict[str, AgentLink] = {}
         self._closed = Event()
-        self._starts: bool | None = None
+        self._starts: str | None = None
 
     def begin(self, moment: int, speed: float) -> None:
         """Starts the market at a moment of its history; its clock runs `speed` times faster than this computer's.
@@ -96,12 +96,12 @@ class LocalProvider(CloudProvider):
             self._clock.start(moment, speed)
         self._delays.take_part()
 
-    def attend(self, *, starting: bool = False) -> None:
+    def attend(self, *, starting: str = "") -> None:
         """See `CloudProvider`. The market's clock stands while this process and its machines are delayed or start."""
         if starting == self._starts:
             return
         begun, self._starts = self._starts is not None, starting
-        self._delays.take_part(starting=starting)
+        self._delays.take_part(starting=bool(starting))
         if begun:
             return
         clock = MarketClock(self._clock.path)
@@ -159,11 +159,8 @@ class LocalProvider(CloudProvider):
                 " a different request needs a token of its own"
             )
         try:
-            self._delays.take_part(starting=True)
-            try:
+            with self._delays.starting_machines():
                 start(allocation.machines, self._clock.path, request.secrets, self._key)
-            finally:
-                self._delays.take_part()
             for machine in allocation.machines:
                 if not machine.is_up:
                     fail(machine, self._clock.now())

@@ -294,7 +294,7 @@ def _conduct(
         resume_state.make_rendezvous(environment.rendezvous)
         if spec.kind is ProgramKind.AGILEML:
             resume_state.restore(spec, environment.rendezvous, kept)
-    environment.provider.attend(starting=not journal.state.orders)
+    environment.provider.attend(starting="" if journal.state.orders else "the run")
     environment = replace(
         environment,
         lists=lambda: library(settings).catalog.lists,
@@ -329,7 +329,7 @@ def _conduct(
         report = turn_reports(spec, runner, observer)
 
         def between_turns() -> None:
-            environment.provider.attend(starting=awaits_programs(spec, runner.state))
+            environment.provider.attend(starting="programs" if awaits_programs(spec, runner.state) else "")
             report()
             copies.look(runner.state)
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +101,28 @@ def test_nothing_of_a_machine_runs_once_it_is_gone(slow: LocalProvider, root: Pa
     gone(slow)
     eventually(lambda: not running(root))
     assert slow.resources({}) == ()
+
+
+def test_an_order_does_not_end_what_delays_the_run(slow: LocalProvider, root: Path) -> None:
+    """What the run waits for goes on delaying it, and what it waits for next has a minute of its own."""
+
+    def since() -> int | None:
+        (file,) = (root / "delays").glob(f"{os.getpid()}-*.json")
+        starting: int | None = json.loads(file.read_text())["starting"]
+        return starting
+
+    with closing(slow):
+        slow.attend(starting="the run")
+        begun = since()
+        slow.create(order())
+        assert begun is not None
+        assert since() == begun
+        slow.attend(starting="programs")
+        later = since()
+        assert later is not None
+        assert later > begun
+        slow.attend()
+        assert since() is None
 
 
 def test_the_market_warns_and_evicts_when_the_price_rises(root: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_real_child_is_measured(tmp_path: Path) -> None:
 def test_the_clock_stands_until_a_run_first_decides(tmp_path: Path) -> None:
     with closing(LocalProvider(tmp_path, lambda: Replayed.of(()))) as market:
         market.begin(0, 1.0)
-        market.attend(starting=True)
+        market.attend(starting="the run")
         until = time.monotonic() + 60
         while not market.stood_seconds and time.monotonic() < until:
             time.sleep(0.01)
