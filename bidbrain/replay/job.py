@@ -133,12 +133,6 @@ class _JobReplay:
             ),
         )
 
-    def _leaving(self) -> Counter[tuple[Market, bool]]:
-        leaving = Counter[tuple[Market, bool]]()
-        for held in self.warned:
-            leaving[held.holding.rent.offer.market, True] += held.holding.rent.machines
-        return leaving
-
     def _there(self) -> Iterator[_HeldAllocation]:
         """All that is billed: also what is warned."""
         return chain(self.held.values(), self.warned)

@@ -45,24 +45,25 @@ class Delays:
         self._clock, self._depth = clock, depth
         self._folder = clock.path.with_name("delays")
 
-    def take_part(self, *, starting: bool = False) -> None:
-        """Has this process and its children measured from now on; `starting`: what it starts delays it from now on."""
-        self._write(f"{os.getpid()}-{get_native_id()}.json", starting=starting)
+    def take_part(self, *, starting: bool = False, as_: str = "") -> Path:
+        """Has this process and its children measured from now on; `starting`: what it starts delays it from now on.
+
+        Returns the file that says so, of which each thread has one for each thing that it does.
+        """
+        self._folder.mkdir(exist_ok=True)
+        since = time.monotonic_ns() if starting else None
+        file = self._folder / f"{os.getpid()}-{get_native_id()}{as_}.json"
+        replace_json(file, {"born": _born(os.getpid()), "depth": self._depth, "starting": since})
+        return file
 
     @contextmanager
     def starting_machines(self) -> Iterator[None]:
         """Machines start until the block is left, whatever else this process starts."""
-        name = f"{os.getpid()}-{get_native_id()}-machines.json"
-        self._write(name, starting=True)
+        file = self.take_part(starting=True, as_="-machines")
         try:
             yield
         finally:
-            (self._folder / name).unlink(missing_ok=True)
-
-    def _write(self, name: str, *, starting: bool) -> None:
-        self._folder.mkdir(exist_ok=True)
-        since = time.monotonic_ns() if starting else None
-        replace_json(self._folder / name, {"born": _born(os.getpid()), "depth": self._depth, "starting": since})
+            file.unlink(missing_ok=True)
 
     def look(self) -> None:
         """Measures, if the last time is long enough ago and no other process does. A full disk delays nothing."""
