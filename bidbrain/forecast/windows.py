@@ -151,18 +151,11 @@ class PastMarket:
 
 
 def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
-    """The job with the luck of one launch in the times around its work, of which starts of machines are a part where
-    they are spread, and in the speed of its machines, each from a standard normal distribution."""
+    """The job with the luck of one launch in the times around its work and in the speed of its machines, each from a
+    standard normal distribution."""
     faster = exp(job.speed_spread * speed)
     recovery = replace(job.recovery, speed=job.recovery.speed * faster)
-    startup = round(job.overheads.startup * exp(job.times.spread * times))
-    return replace(
-        job,
-        times=job.times.drawn(times),
-        recovery=recovery,
-        overheads=replace(job.overheads, startup=startup),
-        longest=job.longest + (startup - job.overheads.startup if job.timed else 0),
-    )
+    return replace(job, times=job.times.drawn(times), recovery=recovery)
 
 
 def run_from(

@@ -21,13 +21,13 @@ from tests.spotctl.launches import command, state_of
 @pytest.mark.parametrize(
     ("program", "seconds"),
     [
-        ("kind: agileml\napp: mf\nstop: {clocks: 4}\nresources: {clouds: [local], machines: 2..4}", 1),
+        ("kind: agileml\napp: mf\nstop: {clocks: 4}\nresources: {clouds: [local], machines: 2..4}", 0.6),
         ("kind: command\nrun: 'true'\nresources: {clouds: [local]}", 2),
     ],
 )
 @pytest.mark.parametrize("speed", [60, 600])
 def test_a_process_starts_no_faster_because_the_market_does(
-    tmp_path: Path, program: str, seconds: int, speed: int
+    tmp_path: Path, program: str, seconds: float, speed: int
 ) -> None:
     """A command loads its libraries while the clock runs; it stands while a training's nodes do."""
     text = f"name: starts\n{program}\nlocal: {{speed: {speed}}}\n"
