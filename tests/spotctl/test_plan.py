@@ -157,6 +157,7 @@ def test_an_unknown_job_length_is_reported(tmp_path: Path) -> None:
         "deadline: 20m",
         "deadline: 1m",
         "budget: 1 USD",
+        "objective: makespan-within-budget\nbudget: 0.2 USD",
     ],
 )
 def test_the_impossible_says_what_it_would_take(tmp_path: Path, more: str, approved: Approved) -> None:
