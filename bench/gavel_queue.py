@@ -2,7 +2,7 @@
 
 In a list schedule jobs begin in one order, each as soon as its least number of machines is free, keep their machines
 until they end, and grow into what is left. The best of all orders is taken twice: that of the least mean completion
-time, and that of the least makespan.
+time, and that of the least makespan. Cases, list schedules and the play are our own.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import permutations
 
 import numpy as np
 
+from bench.gavel_outlook import outlook, played
 from bidbrain.gavel.order import ends_of, listed
-from bidbrain.gavel.outlook import outlook, played
 from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota
 
 CASES = 64

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import exp, inf, sqrt
+from math import exp, inf
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from bidbrain.arrays import Floats
 from bidbrain.forecast.values import HIGH, CostsMore, ForecastJob, KnownPast, MarketBill, bills_of
 from bidbrain.replay.job import run_job
-from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality
+from bidbrain.replay.market import GOLDEN_RATIO, Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
 from bidbrain.strategies.base import Decision, Holding, Return, Situation, Strategy
 from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
@@ -41,7 +41,6 @@ _OVERLAPPING, _FEWEST = 4, 8
 _CLEAR_EXCESS = 1.5
 """Plays leave no doubt that a job costs more than some dollars if all of them cost more than this multiple."""
 _MAX_LUCK = 5.0
-_GOLDEN = (sqrt(5) - 1) / 2
 _PLASTIC = 0.7548776662466927
 """With its square, it spreads points evenly over a square (Roberts' sequence)."""
 
@@ -114,7 +113,7 @@ class PastMarket:
         """
         chance = np.random.default_rng([_SEED, number])
         # Evenly spread over the plays, in no order: a few plain draws from a wide distribution would shift its median.
-        speed = float(ndtri((0.5 + number * _GOLDEN) % 1.0))
+        speed = float(ndtri((0.5 + number * GOLDEN_RATIO) % 1.0))
         job = with_luck(self.job, float(chance.normal()), speed)
         if job.warnings is not None:
             job = replace(job, warnings=replace(job.warnings, seed=number))

@@ -1,11 +1,7 @@
-"""A queue of jobs that share quotas, and a round of it: what the scheduler reads and what it decides, as plain values.
-
-Both are read from and written as JSON, so that a round can be one row of a log and be decided again from it.
-"""
+"""A queue of jobs that share quotas, and a round of it: plain values that the scheduler reads and decides."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, field
 
 from bidbrain.errors import BidBrainError
 
@@ -108,19 +104,6 @@ class JobQueue:
         uses = [quota.amount / use for quota in self.quotas if (use := quota.per_machine.get(kind, 0.0)) > 0]
         return int(min(uses, default=0.0) + 1e-6)
 
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """From its JSON."""
-        parts = {
-            "quotas": tuple(QueueQuota(**quota) for quota in values["quotas"]),
-            "jobs": tuple(QueueJob(**job) for job in values["jobs"]),
-            "users": {name: QueueUser(**user) for name, user in values.get("users", {}).items()},
-        }
-        return cls(**{**values, **parts})
-
 
 @dataclass(frozen=True, slots=True)
 class QueueRound:
@@ -138,15 +121,6 @@ class QueueRound:
     order: tuple[str, ...]
     kept: Mapping[str, str]
     remarks: tuple[str, ...] = ()
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """From its JSON."""
-        parts = {"queue": JobQueue.of(values["queue"])}
-        return cls(**{**values, **parts, "order": tuple(values["order"]), "remarks": tuple(values["remarks"])})
 
 
 class FreeQuota:

@@ -129,7 +129,9 @@ class _JobReplay:
             looks=partial(self._looks, offers),
             saved=self._saved(),
             leaving=Counter(
-                {(held.holding.rent.offer.market, True): held.holding.rent.machines for held in self.warned}
+                (held.holding.rent.offer.market, True)
+                for held in self.warned
+                for _ in range(held.holding.rent.machines)
             ),
         )
 

@@ -29,8 +29,8 @@ from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
 from pricing_data.units import SECOND, format_time
 
-# The golden ratio's multiples are spread evenly between the whole numbers, wherever they begin.
-_GOLDEN_RATIO = (5**0.5 - 1) / 2
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+"""Its multiples are spread evenly between the whole numbers, wherever they begin."""
 
 
 class UnknownMarketInReplay(BidBrainError):
@@ -168,7 +168,7 @@ class Warnings:
 
     def warned_at(self, allocation: int, started: int, taken_at: int) -> int | None:
         """When the machines of the allocation with this number are warned; None: not at all."""
-        if (self.seed * _GOLDEN_RATIO + (allocation + 0.5) * self.unwarned) % 1 >= 1 - self.unwarned:
+        if (self.seed * GOLDEN_RATIO + (allocation + 0.5) * self.unwarned) % 1 >= 1 - self.unwarned:
             return None
         return max(started, taken_at - self.ahead)
 

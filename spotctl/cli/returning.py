@@ -206,9 +206,9 @@ def _stop_run(session: Session, job: str) -> tuple[RunState, RunEnded]:
         return ending
     # The first Ctrl-C ends nothing: this process may be the one that returns the machines.
     # On the machine of a runner, only a process that holds the claim may end its run.
-    is_runners, settings = session.settings.home == Path(HOME), session.settings
+    may_take_over = session.settings.home != Path(HOME)
     with live_view(session, from_here=True, leaving=Event()) as callbacks:
-        return runs.stop(job, settings, callbacks, takes_over=not is_runners)
+        return runs.stop(job, session.settings, callbacks, takes_over=may_take_over)
 
 
 def _end_all(session: Session, *, json_: bool) -> None:

@@ -47,7 +47,7 @@ def try_(
     (spotctl prices fetch). Exit codes are those of launch, and 1 if the cloud still lists something of the run or does
     not answer.
 
-    With --share, three steps in about ten minutes, for 20 cents at most: permissions and orders that are only checked;
+    With --share, three steps for 20 cents at most: permissions and orders that are only checked;
     a machine until its agent answers; an eviction by the cloud's own simulator. They end with one file without names of
     your account, which helps us if you send it.
 

@@ -96,8 +96,9 @@ def finding_of(cloud: str, check: Check) -> Finding:
         unknown = (NotYet, Throttled, Unanswered, *((NotPermitted, AccessDenied) if check.optional else ()))
         if isinstance(error, unknown):
             level = Level.NOTE
-        elsewhere = isinstance(error, ProviderError) and action_for(error) is ErrorAction.OTHER_MARKET
-        scope = getattr(error, "scope", Scope.ACCOUNT) if elsewhere else Scope.ACCOUNT
+        scope = Scope.ACCOUNT
+        if isinstance(error, ProviderError) and action_for(error) is ErrorAction.OTHER_MARKET:
+            scope = error.scope
         return Finding(
             cloud,
             check.what,

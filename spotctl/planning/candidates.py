@@ -63,7 +63,7 @@ _MARKETS_OF_KIND = 4
 _LOCAL_STARTUP, _LOCAL_COMMAND_STARTUP = 0.6, 2.0
 """Median seconds until a program of this computer works, apart from the time in which the market's clock stands: it
 does while the nodes of a training load their libraries, and does not while a command does (PyTorch takes one to two
-seconds)."""
+seconds). The first is from `bench.promised_launches`."""
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
 # of requests to a cloud, or of this computer's processes, which the market's clock multiplies. It stands while a run
 # starts up, but only once a process of the run measures it.

@@ -39,7 +39,7 @@ OURS: Mapping[str, str] = {
     "CreatePlacementGroup": "moto has none; only a dry run is answered",
     ADVISOR_PATH: "the Spot Advisor's file is no part of an API",
 }
-"""What the proxy answers in place of moto, and why."""
+"""The calls that the proxy answers in place of moto, with the reason for each."""
 
 REGION = "us-east-1"
 _ZONES = "abcdef"

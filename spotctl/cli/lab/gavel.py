@@ -124,9 +124,9 @@ def simulate(
     `fifo` is a queue: jobs start in order and run to completion, and only a job that runs on no type with room is
     passed over; with --agnostic, each starts on a random type. `fifo-perf` reallocates all jobs whenever one arrives
     or ends, so earlier jobs move to faster types. `fifo-preemptive` is the policy of `gavel solve`.
-    `mean-completion` is that of launches without a policy: deadlines first, then the mean completion time of a user's
-    jobs, and an even split between users. `queue:POLICY` carries out another policy as launches do: machines change
-    hands only where that pays. A deadline (--slo)
+    `mean-completion` plays a queue of jobs that share quotas: deadlines first, then the mean completion time of a
+    user's jobs, and an even split between users. `queue:POLICY` plays such a queue by another policy. Machines change
+    hands only where that pays. Launches take turns in another way. A deadline (--slo)
     is a multiple of the job's run time alone on its fastest type. The makespan runs from the first measured arrival to
     the last measured completion.
 

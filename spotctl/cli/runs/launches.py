@@ -91,8 +91,8 @@ def prepare(session: Session, specs: Sequence[JobSpec], max_cost: str, *, attach
         orders = [checked(plan, session.settings) for plan in planned.plans]
     for checked_orders in orders:
         checked_orders.refuse()
-        bad = [finding for finding in checked_orders.findings if finding.is_bad]
-        session.remark(*{finding.detail: str(finding) for finding in reversed(bad)}.values())
+        bad = {finding.detail: str(finding) for finding in checked_orders.findings if finding.is_bad}
+        session.remark(*bad.values())
     say_which_data_is_far(session, planned.plans)
     with waiting(session, "choosing the machines' packages"):
         for spec in specs:

@@ -124,7 +124,7 @@ def stop(session: Session, job: str) -> RunEnd | None:
     # A store that does not even send the claim is silent. The log may be long, and the connection slow.
     calls: dict[str, tuple[Callable[[], object], float]] = {
         f"the claim of run {place.run}": (client.claim, SILENT_SECONDS),
-        f"the log of run {place.run}": (partial(getattr, client, "state"), _REFRESH_SECONDS),
+        f"the log of run {place.run}": (lambda: client.state, _REFRESH_SECONDS),
     }
     for name, (call, seconds) in calls.items():
         if name not in in_time({name: call}, seconds, _FROM_STORE, UNPRICED, session.remark):

@@ -48,7 +48,7 @@ class Delays:
     def take_part(self, *, starting: bool = False, as_: str = "") -> Path:
         """Has this process and its children measured from now on; `starting`: what it starts delays it from now on.
 
-        Returns the file that says so, of which each thread has one for each thing that it does.
+        Returns the thread's file that says so; `as_` is the end of its name.
         """
         self._folder.mkdir(exist_ok=True)
         since = time.monotonic_ns() if starting else None

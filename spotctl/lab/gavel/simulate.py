@@ -134,7 +134,7 @@ def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
         if options.agnostic or options.space_sharing:
             option = "--agnostic" if options.agnostic else "--space-sharing"
             raise BadRequest(
-                f"{option}: launches never do that; leave it out, or use another --policy than {options.policy}"
+                f"{option}: queues never do that; leave it out, or use another --policy than {options.policy}"
             )
         return Queued(simulation, queued, options.budget)
     name = "fifo" if options.policy == "fifo-preemptive" else options.policy

@@ -307,3 +307,19 @@ def test_warned_machines_are_billed_to_the_end_of_a_job_that_ends_before() -> No
         (0, HOUR, End.HANDED_ON),
         (55 * MINUTE, HOUR, End.HANDED_ON),
     ]
+
+
+def test_all_warned_machines_of_a_market_count_as_leaving() -> None:
+    """Quotas count them until they are gone: two orders of one and three machines are warned."""
+    work, seen = replace(gang(2.0), warnings=Warnings(5 * MINUTE, 0.0)), dict[int, dict[tuple[Market, bool], int]]()
+    rents = {0: Rent(work.offers[0], 1, 200), MINUTE: Rent(work.offers[0], 3, 200)}
+
+    @dataclass(frozen=True)
+    class Watches(Script):
+        def decide(self, situation: Situation) -> Decision:
+            seen[situation.now] = dict(situation.leaving)
+            return super().decide(situation)
+
+    run_job(work, Watches(rents), MarketReplay([steady(work, (HOUR,))]), Overheads(0, 0, 0))
+    assert seen[HOUR - 5 * MINUTE] == {(work.offers[0].market, True): 4}
+    assert seen[HOUR] == {}

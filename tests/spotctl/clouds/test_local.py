@@ -104,7 +104,7 @@ def test_nothing_of_a_machine_runs_once_it_is_gone(slow: LocalProvider, root: Pa
 
 
 def test_an_order_does_not_end_what_delays_the_run(slow: LocalProvider, root: Path) -> None:
-    """What the run waits for goes on delaying it, and what it waits for next has a minute of its own."""
+    """The run's own wait goes on, and its next one has a minute of its own."""
 
     def since() -> int | None:
         (file,) = (root / "delays").glob(f"{os.getpid()}-*.json")

@@ -121,7 +121,7 @@ class Life:
         return path
 
     def _next(self, name: str, path: Path) -> tuple[str | Path, ...]:
-        """What a user does next: there may be no run to resume yet, or it has ended."""
+        """Goes on as a user would: there may be no run to resume yet, or it has ended."""
         log = self.home / "log.sqlite"
         if log.exists():
             with EventLog(log) as opened:

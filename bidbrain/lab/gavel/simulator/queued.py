@@ -1,4 +1,4 @@
-"""The dispatcher of launches: what runs in a round is what `bidbrain.gavel.scheduler` decides for a queue."""
+"""The dispatcher of queues: what runs in a round is what `bidbrain.gavel.scheduler` decides."""
 
 import numpy as np
 
