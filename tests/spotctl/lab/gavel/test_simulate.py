@@ -116,7 +116,7 @@ def test_a_round_and_a_checkpoint_are_as_long_as_asked(table: Path, tmp_path: Pa
     assert moved["makespan_seconds"] == pytest.approx(4 * 60 + 2 * (6 + 6))
 
 
-def test_the_scheduler_of_launches_decides_on_request(table: Path, tmp_path: Path, approved: Approved) -> None:
+def test_a_queue_is_played_on_request(table: Path, tmp_path: Path, approved: Approved) -> None:
     """Short jobs go first, and nobody moves where a checkpoint takes longer than moving saves."""
     trace = written(tmp_path, *(f"small,-n,{steps},1,1,-1,0" for steps in (144000, 144000, 2400, 2400)))
     words = ("--trace", trace, "--cluster", "v100=2", "--checkpoint-seconds", "60", "--json")
