@@ -20,10 +20,10 @@ from pricing_data.units import DAY, HOUR, parse_time
 
 @pytest.mark.slow
 def test_most_outcomes_lie_in_the_stated_interval() -> None:
-    found = check_forecasts(shipped("proteus"), hours=4.0, count=12)
+    found = check_forecasts(shipped("proteus"), hours=4.0, count=24)
     paid = np.array([one.outcome.usd for one in found])
     spreads = [one.forecast.usd for one in found]
-    assert len(found) == 12
+    assert len(found) == 24
     assert 0.65 <= score(found, spreads, paid).covered <= 0.95
     expected = np.array([one.median for one in spreads])
     assert float(np.median(paid / expected)) == pytest.approx(1.0, abs=0.05)
