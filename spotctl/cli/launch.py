@@ -57,7 +57,8 @@ def launch(
     credentials or permission, 6 the job is already running.
 
     With --rehearse, a command that fails on this computer within ten seconds, or a trainer that cannot be loaded here,
-    is refused with exit code 2 before anything is rented. The setup is not run.
+    is refused with exit code 2 before anything is rented. If the command writes checkpoints meanwhile, the plan counts
+    their size and time. The setup is not run.
 
     Without a terminal, each rental, warning, eviction, checkpoint and end is a line on stderr, with its time.
 
@@ -73,6 +74,15 @@ def launch(
     from spotctl.cli.runs.run_lines import line_printer
     from spotctl.show.plans import plan_answers, plan_tables
 
+    if rehearse:
+        from spotctl.home.paths import Paths
+        from spotctl.run.start.rehearsal import SECONDS, rehearse as rehearsed
+        from spotctl.run.start.runs import check_launchable
+
+        for number, spec in enumerate(specs):
+            check_launchable(spec)
+            session.remark(f"rehearsing {spec.name} on this computer, for {SECONDS:g} seconds at most")
+            specs[number] = rehearsed(spec, Paths(session.settings.home).cache, say=session.remark)
     jobs = launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.planned.plans
     if output is ShownOutput.SCRIPT and jobs.moves:
@@ -80,13 +90,6 @@ def launch(
             "--output script: the runner moves to a machine, with the output: use spotctl logs -f, or --attached"
         )
     json_ |= json_lines
-    if rehearse:
-        from spotctl.home.paths import Paths
-        from spotctl.run.start import rehearsal
-
-        for spec in specs:
-            session.remark(f"rehearsing {spec.name} on this computer, for {rehearsal.SECONDS:g} seconds at most")
-            rehearsal.rehearse(spec, Paths(session.settings.home).cache)
     if dry_run and json_:
         answers = [plan_answers.answer(jobs.on_ray)] if jobs.on_ray else plan_answers.answers(jobs.planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)

@@ -252,14 +252,15 @@ def market_speed(spec: JobSpec) -> float:
 
 
 def save_time(job: Job) -> int | None:
-    """How long a checkpoint took in earlier runs, or takes by its size, in microseconds of the market's clock; None if
-    neither is known."""
+    """How long a checkpoint took in earlier runs, takes by the job file or its rehearsal, or takes by its size, in
+    microseconds of the market's clock; None if nothing is known."""
     kept = job.spec.program.checkpoint if isinstance(job.spec.program, Command) else None
     if job.save_seconds is not None:
         return round(job.save_seconds * SECOND * market_speed(job.spec))
-    if kept is None or kept.size is None:
+    if kept is None or (kept.takes is None and kept.size is None):
         return None
-    return round(transfer_time(kept.size / GB) * market_speed(job.spec))
+    takes = transfer_time((kept.size or 0) / GB) if kept.takes is None else kept.takes
+    return round(takes * market_speed(job.spec))
 
 
 def local_startup(spec: JobSpec) -> int | None:

@@ -20,13 +20,13 @@ FolderListing = tuple[tuple[str, int, int, int], ...]
 """The files below a folder: name, size, modification time and inode."""
 
 
-def listing(folder: Path) -> FolderListing:
-    """The files in a folder, without names that begin with a dot, which are still being written."""
+def listing(folder: Path, *, unfinished: bool = False) -> FolderListing:
+    """The files in a folder; names that begin with a dot, which are still being written, only with `unfinished`."""
     entries = []
     for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if unfinished or not name.startswith(".")]
         for name in files:
-            if not name.startswith("."):
+            if unfinished or not name.startswith("."):
                 path = Path(root, name)
                 try:
                     status = path.stat()

@@ -189,6 +189,11 @@ class Checkpoint:
         "Its size, for the cost of moving it to another region; measured as soon as one is written, if left out.",
         "50GB",
     )
+    takes: int | None = key(
+        forms.SPAN,
+        "How long it takes; seen by launch --rehearse, and measured as soon as one is written, if left out.",
+        "20s",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,13 @@ def _reasons(plan: JobPlan, pace: Sequence[JobPlan]) -> Iterator[tuple[str, str]
         every, life = f"every {interval.every / MINUTE:.3g} minutes", "no evictions"
         if isfinite(interval.life):
             life = f"an eviction every {hours_text(interval.life / HOUR)}"
-        source = "by its size" if plan.demand.save_time is not None else "assumed until one is measured"
+        program, source = plan.job.spec.program, "assumed until one is measured"
         if plan.job.save_seconds is not None:
             source = "as in earlier runs"
+        elif isinstance(program, Command) and program.checkpoint is not None and program.checkpoint.takes is not None:
+            source = "by the job file or its rehearsal"
+        elif plan.demand.save_time is not None:
+            source = "by its size"
         given = ", set in the job file" if interval.is_fixed else ""
         yield "checkpoints", f"{every}{given}, with {life}; each takes {interval.cost / SECOND:.3g} s ({source})"
     if plan.reliable_reason:

@@ -315,7 +315,7 @@ def test_what_is_tried_again_reads_the_retries() -> None:
 def test_every_key_of_the_schema_has_a_consumer() -> None:
     # tests/spotctl/run/test_moves.py sends a checkpoint of the declared size.
     # tests/spotctl/test_launch_on_ray.py plans with the engine and its address.
-    elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "engine", "address"]
+    elsewhere = ["secrets", "notify.heartbeat", "retries", "checkpoint.size", "checkpoint.takes", "engine", "address"]
     # tests/spotctl/run/notify/test_services.py sends to each address.
     elsewhere += ["notify.to"]
     # test_an_order_of_close_machines_says_so.

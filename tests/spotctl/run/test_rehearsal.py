@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pricing_data.units import SECOND
+from spotctl.files.job.programs import Command
 from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest
+from spotctl.planning.candidates import save_time
+from spotctl.planning.values import Job
 from spotctl.run.start.rehearsal import rehearse
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, processes, training
@@ -45,6 +51,29 @@ def test_a_command_that_still_runs_has_passed_and_leaves_nothing(tmp_path: Path)
     rehearse(load(path), tmp_path / "cache", 2.0)
     assert sorted(tmp_path.iterdir()) == before
     assert not processes(Path("spotctl-rehearsal-"))
+
+
+def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path) -> None:
+    """Each is 3 MB, written bit by bit under another name; the last one is written on SIGTERM."""
+    save = (
+        "cd $SPOTCTL_CHECKPOINT_DIR;"
+        " save() { for i in $(seq 20); do head -c 150000 /dev/zero >> .new; sleep 0.05; done; mv .new model; }"
+    )
+    path = command(tmp_path, f"{save}; trap 'save; exit 75' TERM; save; while :; do sleep 0.2; done")
+    path.write_text(path.read_text() + f"checkpoint: {{path: {tmp_path / 'kept'}, every: 10m}}\n")
+    said = list[str]()
+    seen = rehearse(load(path), tmp_path / "cache", 4.0, said.append).program
+    assert isinstance(seen, Command)
+    assert seen.checkpoint is not None
+    assert seen.checkpoint.size == 3_000_000
+    assert seen.checkpoint.takes is not None
+    assert seen.checkpoint.takes > 0.9 * SECOND
+    (line,) = said
+    assert re.search(r"wrote \d+ checkpoints? here, of 3 MB", line)
+    again = load(path)
+    stated = replace(seen, checkpoint=replace(seen.checkpoint, takes=7 * SECOND))
+    assert rehearse(replace(again, program=stated), tmp_path / "cache", 2.0).program == stated, "the file's stays"
+    assert save_time(Job(replace(again, program=stated))) == 7 * SECOND * again.local.speed
 
 
 def test_a_setup_is_not_run_and_the_message_says_so(tmp_path: Path) -> None:
