@@ -27,11 +27,13 @@ LOW, HIGH = 0.1, 0.9
 @dataclass(frozen=True, slots=True)
 class LaunchTimes:
     """Time in microseconds around the work of a run: until its first order, and from its last work until every machine
-    is returned. `spread` is the standard deviation of their logarithm."""
+    is returned. `spread` is the standard deviation of their logarithm, and `startup_spread` that of the start-up of its
+    machines."""
 
     order: int = 0
     ending: int = 0
     spread: float = 0.0
+    startup_spread: float = 0.0
 
     def drawn(self, luck: float) -> "LaunchTimes":
         """The times of one launch; `luck` is from a standard normal distribution."""

@@ -151,10 +151,16 @@ class PastMarket:
 
 def with_luck(job: ForecastJob, times: float, speed: float) -> ForecastJob:
     """The job with the luck of one launch in the times around its work and in the speed of its machines, each from a
-    standard normal distribution."""
-    faster = exp(job.speed_spread * speed)
-    recovery = replace(job.recovery, speed=job.recovery.speed * faster)
-    return replace(job, times=job.times.drawn(times), recovery=recovery)
+    standard normal distribution. Start-ups have that of the times."""
+    faster, startup = exp(job.speed_spread * speed), job.overheads.startup
+    overheads = replace(job.overheads, startup=round(startup * exp(job.times.startup_spread * times)))
+    return replace(
+        job,
+        times=job.times.drawn(times),
+        recovery=replace(job.recovery, speed=job.recovery.speed * faster),
+        overheads=overheads,
+        longest=job.longest + overheads.startup - startup,
+    )
 
 
 def run_from(

@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 
+from agileml.apps import BUILT_IN
 from bidbrain.arrays import Floats, Ints
 from bidbrain.cost import EvictionLoss, effective_usd_per_hour
 from bidbrain.decision.mixture_solver import (
@@ -60,10 +61,10 @@ _CHEAPEST_ROAMING = 128
 _MAX_MACHINES = 64
 """Default limit for a job without one."""
 _MARKETS_OF_KIND = 4
-_LOCAL_STARTUP, _LOCAL_COMMAND_STARTUP = 0.6, 2.0
-"""Median seconds until a program of this computer works, apart from the time in which the market's clock stands: it
-does while the nodes of a training load their libraries, and does not while a command does (PyTorch takes one to two
-seconds). The first is from `bench.promised_launches`."""
+_LOCAL_STARTUP, _LOCAL_OWN_STARTUP = 0.6, 2.0
+"""Median seconds until a program of this computer works, a built-in trainer or one's own, apart from the time in which
+the market's clock stands: it does while the nodes of a training load their libraries, and does not while they set the
+training up, or a command loads its own (PyTorch takes one to two seconds). From `bench.promised_launches`."""
 # From the decision to launch until machines are ordered, and from the end of the work until they are returned: the time
 # of requests to a cloud, or of this computer's processes, which the market's clock multiplies. It stands while a run
 # starts up, but only once a process of the run measures it.
@@ -204,7 +205,14 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         unit = "update"
     if spec.is_local:
         second = spec.local.speed * SECOND
-        times = LaunchTimes(round(_LOCAL_ORDER * second), round(_LOCAL_ENDING * second), _LOCAL_SPREAD)
+        # The libraries of a user's trainer are not known.
+        loads = isinstance(spec.program, Training) and spec.program.app not in BUILT_IN
+        times = LaunchTimes(
+            round(_LOCAL_ORDER * second),
+            round(_LOCAL_ENDING * second),
+            _LOCAL_SPREAD,
+            _LOCAL_SPREAD if loads and facts.overheads.startup == OVERHEADS.startup else 0.0,
+        )
     return Demand(
         name=spec.name,
         objective=spec.objective,
@@ -266,7 +274,8 @@ def save_time(job: Job) -> int | None:
 def local_startup(spec: JobSpec) -> int | None:
     """How long a machine of the local market takes to work: a process of this computer starts no faster because the
     market's clock is fast. None for machines of clouds."""
-    seconds = _LOCAL_STARTUP if isinstance(spec.program, Training) else _LOCAL_COMMAND_STARTUP
+    is_built_in = isinstance(spec.program, Training) and spec.program.app in BUILT_IN
+    seconds = _LOCAL_STARTUP if is_built_in else _LOCAL_OWN_STARTUP
     return round(seconds * spec.local.speed * SECOND) if spec.is_local else None
 
 
