@@ -24,7 +24,7 @@ from pricing_data.units import SECOND, age, counted
 from spotctl.agent.data.sets import gigabytes
 from spotctl.agent.data.stores import StoreRefused, StoreUnavailable
 from spotctl.clouds.doctor import Finding, Level, all_found, exit_code, refused
-from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.errors import Answers, ProviderError
 from spotctl.clouds.wiring import cloud_provider, doctor_of
 from spotctl.files.job.reader import load
 from spotctl.home.cloud import cloud_of, rented_clouds
@@ -289,12 +289,13 @@ def of_clouds(settings: Settings, clouds: Sequence[str]) -> Iterator[Finding]:
         if not doctor.is_configured(settings):
             yield Finding(cloud, "credentials", Level.NOTE, "not configured, so not checked", doctor.SETUP)
             continue
+        answers = Answers()
         with ThreadPoolExecutor(1, f"{cloud}-orders") as pool:
             try:
-                of_account = doctor.findings(settings)
+                of_account = doctor.findings(settings, answers)
                 # The first one says that the cloud answers, and lets us in.
                 yield from islice(of_account, 1)
-                orders = pool.submit(_of_orders, settings, cloud)
+                orders = pool.submit(_of_orders, settings, cloud, answers)
                 yield from of_account
                 yield from orders.result()
             except CloudError as error:
@@ -303,7 +304,7 @@ def of_clouds(settings: Settings, clouds: Sequence[str]) -> Iterator[Finding]:
                 yield Finding(cloud, "orders", Level.NOTE, f"not checked: {error}")
 
 
-def _of_orders(settings: Settings, cloud: str) -> list[Finding]:
-    with closing(cloud_provider(settings, (cloud,))) as provider:
+def _of_orders(settings: Settings, cloud: str, answers: Answers) -> list[Finding]:
+    with closing(cloud_provider(settings, (cloud,), answers=answers)) as provider:
         request = provider.usual_request()
         return [] if request is None else all_found(cloud, provider.checks(request))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
+from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pricing_data.errors import (
@@ -278,6 +280,34 @@ def each(calls: Iterable[Callable[[], object]]) -> None:
             failures.append(error)
     if failures:
         raise failures[0]
+
+
+class Answers:
+    """What clouds have answered in a command that changes nothing there: it asks each question once.
+
+    Threads that ask the same at the same time wait for one answer. An error is an answer, too: the SDKs have repeated
+    what may succeed later. Unless they are `kept`, everything is asked anew.
+    """
+
+    def __init__(self, *, kept: bool = True) -> None:
+        self.kept, self._lock, self._asked = kept, Lock(), dict[Hashable, Future[Any]]()
+
+    def of(self, question: Hashable, ask: Callable[[], T]) -> T:
+        """The answer to a question, which `ask` gets."""
+        if not self.kept:
+            return ask()
+        with self._lock:
+            is_new = question not in self._asked
+            answer: Future[T] = self._asked.setdefault(question, Future())
+        if is_new:
+            try:
+                answer.set_result(ask())
+            except BaseException as error:  # noqa: BLE001 - those who wait get it, too
+                answer.set_exception(error)
+        return answer.result()
+
+
+ANEW: Final = Answers(kept=False)
 
 
 def with_given(defaults: T, **given: str | None) -> T:

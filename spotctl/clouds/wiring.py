@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from pricing_data.known_clouds import cloud_names, has_part, part_of
 from pricing_data.market import Market, is_region_of
 from spotctl.clouds.boot import BootSign
-from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, ProviderError, each
+from spotctl.clouds.errors import ANEW, NotFound, NotPermitted, PartlyListed, ProviderError, each
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
 from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, Resource
 from spotctl.home.cloud import rented_clouds
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pricing_data.store import PriceStore
     from spotctl.clouds.bills import ExportFormat, FocusExport
     from spotctl.clouds.doctor import Finding
+    from spotctl.clouds.errors import Answers
     from spotctl.clouds.local.provider import LocalProvider
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceBook
@@ -74,8 +75,11 @@ def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
     return cloud_provider(settings, spec.resources.clouds, spec.resources.regions)
 
 
-def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[str] = ()) -> CloudProvider:
-    """Real clouds as one provider, in these regions or all; the provider signs in at its first use."""
+def cloud_provider(
+    settings: Settings, clouds: Iterable[str], regions: Sequence[str] = (), answers: Answers = ANEW
+) -> CloudProvider:
+    """Real clouds as one provider, in these regions or all; the provider signs in at its first use. With `answers`
+    that are kept, it is to change nothing."""
     from spotctl.clouds.remote.agents import RemoteAgents
     from spotctl.clouds.remote.prices import PriceBook
 
@@ -84,7 +88,7 @@ def cloud_provider(settings: Settings, clouds: Iterable[str], regions: Sequence[
     providers: dict[str, CloudProvider] = {}
     for cloud in clouds:
         own = tuple(region for region in regions if is_region_of(cloud, region))
-        providers[cloud] = provider_part(cloud).provider(settings, own, agents, prices)
+        providers[cloud] = provider_part(cloud).provider(settings, own, agents, prices, answers)
     return next(iter(providers.values())) if len(providers) == 1 else SeveralClouds(providers)
 
 
@@ -122,9 +126,15 @@ class ProviderPart(Protocol):
     """Rents a cloud's machines."""
 
     def provider(
-        self, settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceBook
+        self,
+        settings: Settings,
+        regions: tuple[str, ...],
+        agents: RemoteAgents,
+        prices: PriceBook,
+        answers: Answers,
     ) -> CloudProvider:
-        """The cloud in these regions, or in all; it signs in at its first use."""
+        """The cloud in these regions, or in all; it signs in at its first use. With `answers` that are kept,
+        it changes nothing, and may leave out what was asked before."""
         ...
 
 
@@ -140,7 +150,7 @@ class DoctorPart(Protocol):
         """Whether the cloud is configured, as far as this computer knows."""
         ...
 
-    def findings(self, settings: Settings) -> Iterator[Finding]:
+    def findings(self, settings: Settings, answers: Answers) -> Iterator[Finding]:
         """All checks. Raises `CloudError` if further checks are impossible."""
         ...
 

@@ -40,7 +40,7 @@ from spotctl.clouds.aws.permissions import (
 )
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
 from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
-from spotctl.clouds.errors import AT_A_TIME
+from spotctl.clouds.errors import AT_A_TIME, Answers
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.installation import INSTALLATION_TAG
@@ -63,9 +63,9 @@ def is_configured(_: Settings) -> bool:
     return any_set(*variables, *containers) or any(file.expanduser().is_file() for file in files)
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
+def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
-    session = AwsSession(AwsSettings(timeout_seconds=TIMEOUT_SECONDS, max_attempts=2))
+    session = AwsSession(AwsSettings(timeout_seconds=TIMEOUT_SECONDS, max_attempts=2), answers)
     region = session.sign_in()
     with session.client("sts", region) as sts:
         identity = sts.call("GetCallerIdentity")

@@ -40,7 +40,7 @@ from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
 from spotctl.clouds.boot import BootSign
 from spotctl.clouds.doctor import Check
-from spotctl.clouds.errors import NotFound, ProviderError, TokenTaken, Unanswered, each
+from spotctl.clouds.errors import Answers, NotFound, ProviderError, TokenTaken, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
@@ -321,10 +321,17 @@ class AwsProvider(RentingProvider):
         return parts
 
 
-def provider(settings: Settings, regions: tuple[str, ...], agents: RemoteAgents, prices: PriceBook) -> AwsProvider:
+def provider(
+    settings: Settings,
+    regions: tuple[str, ...],
+    agents: RemoteAgents,
+    prices: PriceBook,
+    answers: Answers,
+) -> AwsProvider:
     """See `ProviderPart`."""
     chosen = settings.table(CLOUD, AwsMachineSettings)
-    return AwsProvider(AwsSession(ACCESS), replace(chosen, regions=regions or chosen.regions), agents, prices)
+    session = AwsSession(ACCESS, answers)
+    return AwsProvider(session, replace(chosen, regions=regions or chosen.regions), agents, prices)
 
 
 _NOTICE = "PT2M"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,7 +29,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.aws.cloud import AwsSettings
-from spotctl.clouds.errors import AT_A_TIME, on_one_line
+from spotctl.clouds.errors import ANEW, AT_A_TIME, Answers, on_one_line
 
 if TYPE_CHECKING:
     from stamina import RetryingCaller
@@ -79,19 +80,20 @@ _NOT_FOUND = {"NoSuchEntity", "NoSuchResourceException", "ParameterNotFound", "R
 
 @dataclass(frozen=True, slots=True)
 class AwsClient:
-    """One service in one region, used by one task. `region` is the region that calls and errors are about."""
+    """One service in one region, used by one task. `region` is the region that calls and errors are about. Of
+    `answers` that are kept, none is asked for twice."""
 
     service: Service
     region: str
     sdk: Any
     core: BotocoreSession
     retrying: RetryingCaller
+    answers: Answers
 
     def call(self, operation: str, **arguments: object) -> AwsAnswer:
         """The answer to one call; for example `call("RunInstances", MinCount=1, ...)`."""
         with translated(self.region, self._permission(operation)):
-            answer: AwsAnswer = getattr(self.sdk, xform_name(operation))(**arguments)
-            return answer
+            return self._answer(operation, arguments)
 
     def pages(self, operation: str, holding: str, **arguments: object) -> Iterator[AwsAnswer]:
         """All pages of an operation, as botocore follows them; each must contain the field `holding`."""
@@ -118,11 +120,15 @@ class AwsClient:
 
     def _page(self, operation: str, holding: str, arguments: dict[str, object]) -> AwsAnswer:
         """One page. botocore accepts an answer that was cut short: it parses badly, or to nothing."""
-        page: AwsAnswer = getattr(self.sdk, xform_name(operation))(**arguments)
+        page = self._answer(operation, arguments)
         # A proxy's login page also parses; taken for "no rows", it would count as complete.
         if holding not in page:
             raise ResponseParserError(f"the answer has no {holding}")
         return page
+
+    def _answer(self, operation: str, arguments: Mapping[str, object]) -> AwsAnswer:
+        ask: Callable[[], AwsAnswer] = partial(getattr(self.sdk, xform_name(operation)), **arguments)
+        return self.answers.of((self.service, self.region, operation, repr(sorted(arguments.items()))), ask)
 
     def _permission(self, operation: str) -> str:
         """The IAM action of an operation, such as `ec2:RunInstances`."""
@@ -131,9 +137,11 @@ class AwsClient:
 
 @dataclass
 class AwsSession:
-    """Makes clients. Credentials are looked up when the first client is made."""
+    """Makes clients. Credentials are looked up when the first client is made. No client asks for
+    `answers` that another one has kept."""
 
     settings: AwsSettings = field(default_factory=AwsSettings)
+    answers: Answers = ANEW
     _session: Session | None = field(default=None, init=False)
     _core: BotocoreSession = field(default_factory=get_session, init=False)
     _region: str | None = field(default=None, init=False)
@@ -178,7 +186,7 @@ class AwsSession:
         with translated(region, "signing in"), self._lock:
             client = self._make_client(service, endpoint_region or region)
         with closing(client):
-            yield AwsClient(service, region, client, self._core, self.settings.retrying())
+            yield AwsClient(service, region, client, self._core, self.settings.retrying(), self.answers)
 
     def _make_client(self, service: Service, region: str) -> Any:  # noqa: ANN401  # boto3's clients have no common type
         timeout = self.settings.timeout_seconds

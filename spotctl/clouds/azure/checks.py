@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.azure.buyer import AzureBuyer, image_reference, require
 from spotctl.clouds.azure.calls import MACHINE_ROLE, AzureCalls, Operation, translated
 from spotctl.clouds.azure.cloud import AzureMachineSettings
@@ -15,9 +13,6 @@ from spotctl.clouds.doctor import RESERVED, Check
 from spotctl.clouds.errors import QuotaReached, Scope
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
-from spotctl.home.installation import INSTALLATION_TAG
-
-SMALL, _ANY_REGION = "Standard_D2s_v5", "eastus"
 
 _UNCHECKED = "policies, capacity, public addresses, terms of images and the subscription's offer: only an order tells"
 
@@ -123,10 +118,3 @@ def _in_contract(call: Callable[[], str]) -> Callable[[], str]:
             return call()
 
     return checked
-
-
-def usual_request() -> MachineRequest:
-    """An order of a small Spot machine in the region that Azure's command line uses."""
-    region = os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_REGION
-    market = Market("azure", region, NO_ZONE, SMALL)
-    return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})

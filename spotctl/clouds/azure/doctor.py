@@ -21,7 +21,7 @@ from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.provider import ON_DEMAND_QUOTA, SPOT_QUOTA
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, skew
-from spotctl.clouds.errors import ApiCall
+from spotctl.clouds.errors import Answers, ApiCall
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit
@@ -39,7 +39,7 @@ def is_configured(settings: Settings) -> bool:
     return is_set or (folder / "azureProfile.json").is_file() or any_set("AZURE_CLIENT_ID", "AZURE_SUBSCRIPTION_ID")
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
+def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
     session = AzureSession.sign_in(
         AzureSettings(
@@ -48,7 +48,8 @@ def findings(settings: Settings) -> Iterator[Finding]:
             managed_identity=settings.flag("azure_managed_identity"),
             timeout_seconds=TIMEOUT_SECONDS,
             retries=1,
-        )
+        ),
+        answers=answers,
     )
     call = ApiCall("Azure permissions", "Microsoft.Authorization/permissions/read")
     # The SDK of roles lists the permissions for a resource group only, and there may be none yet.

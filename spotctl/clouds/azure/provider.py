@@ -7,16 +7,17 @@ finds its machines even when they are gone.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from pricing_data.errors import CloudError
-from pricing_data.market import Market
+from pricing_data.market import NO_ZONE, Market
 from spotctl.clouds.azure.buyer import AzureBuyer, families_of
 from spotctl.clouds.azure.calls import RULES, AzureCalls, Operation, TrialOperation, translated
-from spotctl.clouds.azure.checks import AzureChecks, usual_request
+from spotctl.clouds.azure.checks import AzureChecks
 from spotctl.clouds.azure.cloud import AzureMachineSettings, AzureSettings
 from spotctl.clouds.azure.groups import Removal, delete_machine, group_resource, resource_in
 from spotctl.clouds.azure.orders import (
@@ -27,11 +28,12 @@ from spotctl.clouds.azure.orders import (
 )
 from spotctl.clouds.azure.session import AzureSession
 from spotctl.clouds.doctor import Check
-from spotctl.clouds.errors import NotFound, ProviderError, Throttled, Unanswered, each
+from spotctl.clouds.errors import Answers, NotFound, ProviderError, Throttled, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ ON_DEMAND_QUOTA: Final = "cores"
 """The quota of vCPUs that on-demand machines of all sizes share in a region; each family of sizes also has its own."""
 _DELETING: Final = "Deleting"
 _SSH_PORT: Final = 22
+_SMALL, _ANY_REGION = "Standard_D2s_v5", "eastus"
 
 
 class AzureProvider(RentingProvider):
@@ -110,7 +113,9 @@ class AzureProvider(RentingProvider):
             return self._calls.session.host
 
     def usual_request(self) -> MachineRequest | None:
-        return usual_request()
+        """See `CloudProvider`; in the region that Azure's command line uses."""
+        market = Market(self.name, os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_REGION, NO_ZONE, _SMALL)
+        return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})
 
     def checks(self, request: MachineRequest) -> Sequence[Check]:
         with translated():
@@ -242,6 +247,7 @@ def provider(
     regions: tuple[str, ...],  # noqa: ARG001 - machines are listed in all regions at once
     agents: RemoteAgents,
     prices: PriceBook,
+    answers: Answers,
 ) -> AzureProvider:
     """See `ProviderPart`."""
     # A run repeats its calls itself; it must not wait here for as long as a throttled call asks for.
@@ -252,4 +258,4 @@ def provider(
         retries=0,
     )
     chosen = settings.table("azure", AzureMachineSettings)
-    return AzureProvider(lambda: AzureSession.sign_in(access), chosen, agents, prices)
+    return AzureProvider(lambda: AzureSession.sign_in(access, answers=answers), chosen, agents, prices)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from azure.core import PipelineClient
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
-from azure.core.pipeline.policies import SansIOHTTPPolicy
+from azure.core.pipeline.policies import HTTPPolicy, SansIOHTTPPolicy
 from azure.core.rest import HttpRequest, HttpResponse
 from azure.mgmt.resourcegraph import ResourceGraphClient
 from azure.mgmt.resourcegraph.models import QueryRequest, QueryRequestOptions
@@ -31,7 +31,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.azure.cloud import AZURE_SIGN_IN, AzureSettings
-from spotctl.clouds.errors import ApiCall, first_line
+from spotctl.clouds.errors import ANEW, Answers, ApiCall, first_line
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
@@ -94,6 +94,20 @@ class _OwnHost(SansIOHTTPPolicy[Any, Any]):
             raise NoAnswer(f"Azure: the answer links to another host, {host}", _LATER)
 
 
+class _AskedOnce(HTTPPolicy[Any, Any]):
+    """Sends no question twice."""
+
+    def __init__(self, answers: Answers) -> None:
+        super().__init__()
+        self._answers = answers
+
+    def send(self, request: Any) -> Any:  # noqa: ANN401  # as the SDK declares it
+        asked = request.http_request
+        if asked.method != "GET":
+            return self.next.send(request)
+        return self._answers.of(("azure", asked.url), lambda: self.next.send(request))
+
+
 class NoToken:
     """The credential for endpoints over plain HTTP: the SDK requires one, but no token may be sent there."""
 
@@ -103,16 +117,26 @@ class NoToken:
 
 
 class AzureSession:
-    """Azure's APIs for one subscription. Each thread has clients of its own, which keep their connections."""
+    """Azure's APIs for one subscription. Each thread has clients of its own, which keep their connections. Of
+    `answers` that are kept, none is asked for twice."""
 
-    def __init__(self, subscription: str, settings: AzureSettings, credential: TokenCredential) -> None:
+    def __init__(
+        self,
+        subscription: str,
+        settings: AzureSettings,
+        credential: TokenCredential,
+        answers: Answers = ANEW,
+    ) -> None:
         self.subscription = subscription
+        self._answers = answers
         self._settings = settings
         self._credential = credential
         self._of_thread = threading.local()
 
     @classmethod
-    def sign_in(cls, settings: AzureSettings, credential: TokenCredential | None = None) -> AzureSession:
+    def sign_in(
+        cls, settings: AzureSettings, credential: TokenCredential | None = None, answers: Answers = ANEW
+    ) -> AzureSession:
         """The session for the subscription that settings or environment name, after getting a first token.
 
         Without a `credential`, `DefaultAzureCredential` looks for one in the environment, the Azure CLI and so on.
@@ -120,8 +144,8 @@ class AzureSession:
         subscription = settings.chosen_subscription()
         _silence_sdk()
         if not settings.sends_tokens:
-            return cls(subscription, settings, NoToken())
-        session = cls(subscription, settings, SharedToken(credential or _default_credential(settings)))
+            return cls(subscription, settings, NoToken(), answers)
+        session = cls(subscription, settings, SharedToken(credential or _default_credential(settings)), answers)
         with session._translated(ApiCall(f"Azure sign-in for {settings.endpoint}", "a token")):
             session._credential.get_token(_scope(settings))
         return session
@@ -260,9 +284,10 @@ class AzureSession:
 
     def _client_options(self) -> dict[str, Any]:
         settings = self._settings
+        once = [_AskedOnce(self._answers)] if self._answers.kept else []
         options: dict[str, Any] = {
             "credential_scopes": [_scope(settings)],
-            "per_call_policies": [_OwnHost(self.host)],
+            "per_call_policies": [_OwnHost(self.host), *once],
             "retry_total": settings.retries,
             "retry_connect": settings.retries,
             "retry_read": settings.retries,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pricing_data.market import NO_ZONE, Market
+from pricing_data.market import NO_ZONE
 from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import ApiCall, NotFound, NotPermitted, QuotaReached, Scope
 from spotctl.clouds.gcp import calls, orders
@@ -19,9 +18,7 @@ from spotctl.clouds.gcp.machine_types import NEVER_SPOT, split_type
 from spotctl.clouds.gcp.session import ACT_AS
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
-from spotctl.home.installation import INSTALLATION_TAG
 
-SMALL, _ANY_REGION = "e2-micro", "us-central1"
 _QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
 _SSH_PORT = 22
 
@@ -141,10 +138,3 @@ def _admits_ssh(rule: Any) -> bool:  # noqa: ANN401  # the SDK's messages
 def _has_ssh(ports: str) -> bool:
     first, _, last = ports.partition("-")
     return int(first) <= _SSH_PORT <= int(last or first)
-
-
-def usual_request() -> MachineRequest:
-    """An order of a small spot machine in the region that gcloud uses."""
-    region = os.environ.get("CLOUDSDK_COMPUTE_REGION") or _ANY_REGION
-    market = Market(orders.CLOUD, region, NO_ZONE, SMALL)
-    return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})

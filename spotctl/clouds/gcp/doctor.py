@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pricing_data.errors import CloudError
 from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, refused, skew
-from spotctl.clouds.errors import ApiCall
+from spotctl.clouds.errors import Answers, ApiCall
 from spotctl.clouds.gcp.calls import ALL, role
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.provider import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
@@ -28,7 +28,7 @@ def is_configured(settings: Settings) -> bool:
     return has_login or any_set("GOOGLE_APPLICATION_CREDENTIALS") or settings.text("gcp_compute_endpoint") is not None
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
+def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     """Raises `CloudError` if further checks are impossible."""
     access = GcpSettings(
         project=settings.text("gcp_project"),
@@ -38,7 +38,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
         call_timeout_seconds=TIMEOUT_SECONDS,
         retry_deadline_seconds=TIMEOUT_SECONDS,
     )
-    with GcpSession(access) as session:
+    with GcpSession(access, answers) as session:
         call = ApiCall(f"permissions on project {session.project}", "resourcemanager.projects.get")
         granted, date = session.granted(call, list(ALL))
         yield Finding("gcp", "credentials", Level.GOOD, f"project {session.project}")

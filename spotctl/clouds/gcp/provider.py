@@ -11,6 +11,7 @@ regions together.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,12 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.market import LINUX, Market
+from pricing_data.market import LINUX, NO_ZONE, Market
 from spotctl.clouds.doctor import Check
-from spotctl.clouds.errors import NotFound, NotPermitted, PartlyListed, each
+from spotctl.clouds.errors import Answers, NotFound, NotPermitted, PartlyListed, each
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
-from spotctl.clouds.gcp.checks import GoogleChecks, usual_request
+from spotctl.clouds.gcp.checks import GoogleChecks
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
 from spotctl.clouds.gcp.creation import Creation, policy_of
 from spotctl.clouds.gcp.inventory import (
@@ -42,6 +43,7 @@ from spotctl.clouds.provider import EndReason, Holdings, Machine, MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
+from spotctl.home.installation import INSTALLATION_TAG
 from spotctl.home.quotas import Quota, QuotaUnit
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
 
 SSH_PORT = 22
+_SMALL, _ANY_REGION = "e2-micro", "us-central1"
 
 
 class GcpProvider(RentingProvider):
@@ -117,7 +120,9 @@ class GcpProvider(RentingProvider):
         return self._calls.session.compute_host
 
     def usual_request(self) -> MachineRequest | None:
-        return usual_request()
+        """See `CloudProvider`; in the region that gcloud uses."""
+        market = Market(orders.CLOUD, os.environ.get("CLOUDSDK_COMPUTE_REGION") or _ANY_REGION, NO_ZONE, _SMALL)
+        return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})
 
     def checks(self, request: MachineRequest) -> Sequence[Check]:
         creation = Creation(self._calls, self._settings, request, lambda: "", self.now)
@@ -298,6 +303,7 @@ def provider(
     regions: tuple[str, ...],  # noqa: ARG001 - machines are listed in all regions at once
     agents: RemoteAgents,
     prices: PriceBook,
+    answers: Answers,
 ) -> GcpProvider:
     """See `ProviderPart`."""
     access = GcpSettings(
@@ -307,7 +313,7 @@ def provider(
     )
     # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
     brief = replace(access, call_timeout_seconds=60.0, retry_deadline_seconds=20.0)
-    return GcpProvider(GcpSession(brief), settings.table("gcp", GcpMachineSettings), agents, prices)
+    return GcpProvider(GcpSession(brief, answers), settings.table("gcp", GcpMachineSettings), agents, prices)
 
 
 _VCPUS, _ALL_VCPUS, _ALL_GPUS = "CPUS", "CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS"

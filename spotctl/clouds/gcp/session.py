@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -37,7 +37,7 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.errors import ApiCall, first_line, is_plain_http, on_one_line
+from spotctl.clouds.errors import ANEW, Answers, ApiCall, first_line, is_plain_http, on_one_line
 from spotctl.clouds.gcp.cloud import GcpSettings
 
 PAGE_ROWS = 500
@@ -85,10 +85,11 @@ class UnreachedScopes(NoAnswer):
 
 
 class GcpSession:
-    """Google's APIs for the duration of a `with` block; nothing is contacted before the first call."""
+    """Google's APIs for the duration of a `with` block; nothing is contacted before the first call. Of `answers`
+    that are kept, none is asked for twice."""
 
-    def __init__(self, settings: GcpSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: GcpSettings, answers: Answers = ANEW) -> None:
+        self._settings, self._answers = settings, answers
         self._open = ExitStack()
         self._clients: dict[str, Any] = {}
 
@@ -118,13 +119,16 @@ class GcpSession:
     def answer(self, call: ApiCall, service: str, method: str, request: Mapping[str, object]) -> Any:  # noqa: ANN401  # the SDK's messages are not annotated
         """The answer of a Compute Engine method; for example service `Regions`, method `get`."""
         with self._translated(call):
-            return getattr(self._compute(service), method)(request=dict(request), **self._call_options())
+            ask = partial(getattr(self._compute(service), method), request=dict(request), **self._call_options())
+            return self._answers.of((service, method, repr(sorted(request.items()))), ask)
 
     def pages(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[list[Any]]:
         """The pages of a Compute Engine service's list."""
         with self._translated(call):
-            listed = self._compute(service).list(request={**request, "max_results": PAGE_ROWS}, **self._call_options())
-            for page in listed.pages:
+            limited = {**request, "max_results": PAGE_ROWS}
+            ask = partial(self._compute(service).list, request=limited, **self._call_options())
+            question = service, repr(sorted(request.items()))
+            for page in self._answers.of(question, lambda: list(ask().pages)) if self._answers.kept else ask().pages:
                 yield list(page.items)
 
     def scoped(self, call: ApiCall, service: str, request: Mapping[str, object]) -> Iterator[Any]:
@@ -172,12 +176,16 @@ class GcpSession:
 
     def _granted(self, call: ApiCall, endpoint: str, resource: str, permissions: list[str]) -> tuple[set[str], str]:
         url = f"{endpoint}{resource}:testIamPermissions"
-        with translated(call):
+
+        def ask() -> tuple[set[str], str]:
             session: Any = AuthorizedSession(self._credentials(endpoint))  # type: ignore[no-untyped-call]
             answer = session.post(url, json={"permissions": permissions}, timeout=self._settings.call_timeout_seconds)
             if answer.status_code != 200:
                 raise exceptions.from_http_response(answer)  # type: ignore[no-untyped-call]
             return set(answer.json().get("permissions", ())), answer.headers["date"]
+
+        with translated(call):
+            return self._answers.of((url, *permissions), ask)
 
     @contextmanager
     def _translated(self, call: ApiCall) -> Iterator[None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pricing_data.market import Market
 from spotctl.clouds.doctor import Finding, Level, all_found
-from spotctl.clouds.errors import NotPermitted, ProviderError
+from spotctl.clouds.errors import Answers, NotPermitted, ProviderError
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home.config import Settings
@@ -40,7 +40,7 @@ def checked(plan: JobPlan, settings: Settings) -> CheckedOrders:
     findings, failing = dict[tuple[str, str, str], Finding](), list[tuple[Market, list[Finding]]]()
     requests = _requests(plan, installation_id(settings.home))
     for cloud in dict.fromkeys(request.market.cloud for request in requests):
-        with closing(cloud_provider(settings, (cloud,))) as provider:
+        with closing(cloud_provider(settings, (cloud,), answers=Answers())) as provider:
             own = [request for request in requests if request.market.cloud == cloud]
             each = [provider.checks(request) for request in own]
             answers = iter(all_found(cloud, [check for checks in each for check in checks]))

@@ -12,7 +12,7 @@ from pricing_data.catalog import InstanceType
 from pricing_data.errors import CloudError, PricingDataError
 from pricing_data.units import MINUTE, SECOND, counted
 from spotctl.clouds.doctor import Level, all_found
-from spotctl.clouds.errors import NoCapacity, NotFound, Throttled, TokenTaken, Unanswered
+from spotctl.clouds.errors import Answers, NoCapacity, NotFound, Throttled, TokenTaken, Unanswered
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.provider import Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.ssh import host_key_of
@@ -190,7 +190,7 @@ def _wait(happened: Callable[[], bool], seconds: float, why_not: Callable[[], st
 def check_account(kit: Kit) -> Iterator[StepResult]:
     """The checks of `spotctl doctor` for the cloud, and of an order in this region."""
     try:
-        findings = list(doctor_of(kit.cloud).findings(kit.settings))
+        findings = list(doctor_of(kit.cloud).findings(kit.settings, Answers()))
         findings += all_found(kit.cloud, kit.provider.checks(order(kit, kit.kinds[0].name, 0, "check", spot=True)))
     except CloudError as error:
         raise TrialFailed(str(error)) from error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pricing_data.errors import AccessDenied
 from spotctl.clouds.doctor import Finding, Level
+from spotctl.clouds.errors import Answers
 from spotctl.home.config import Settings
 from toycloud.settings import ToySettings
 
@@ -19,7 +20,7 @@ def is_configured(settings: Settings) -> bool:
     return settings.text("toy_folder") is not None
 
 
-def findings(settings: Settings) -> Iterator[Finding]:
+def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:  # noqa: ARG001 - it asks nothing
     """Raises `AccessDenied` if machines can have no folders."""
     folder = Path(settings.text("toy_folder") or "")
     parent = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pricing_data.units import DAY
-from spotctl.clouds.errors import NotPermitted, Unanswered
+from spotctl.clouds.errors import Answers, NotPermitted, Unanswered
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
 from spotctl.clouds.local.replayed import Replayed
@@ -142,6 +142,7 @@ def provider(
     regions: tuple[str, ...],
     agents: RemoteAgents,  # noqa: ARG001 - for machines that are reached over ssh
     prices: PriceBook,  # noqa: ARG001 - for clouds that keep no history of their prices
+    answers: Answers,  # noqa: ARG001 - for clouds that are asked over a network
 ) -> ToyProvider:
     """See `ProviderPart`. NotPermitted: the cloud has no folder."""
     folder = settings.text("toy_folder")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.catalog import InstanceType, OnDemandPrice
@@ -16,6 +14,7 @@ from pricing_data.market import LINUX
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span
+from spotctl.clouds.errors import Answers
 from spotctl.clouds.gcp.cloud import GcpSettings
 from spotctl.clouds.gcp.prices.records import (
     CLOUD,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
 _SPOT_PRICES = "spot prices and preemption rates"
 PUBLIC_PRICES = "public price list"
+_Listed = tuple[list[GcpMachine], Rejects, CloudError | None]
 
 LATE = 7 * DAY
 """A day's figures may be published after a fetch has passed that day, so each fetch looks back this far."""
@@ -62,14 +62,14 @@ class GcpSource:
 
     def tasks(self, request: FetchRequest) -> list[FetchTask]:
         """The tasks of each region; lists the regions only if the request names none. With an API key, only one."""
-        price_list = _PriceList(self._settings)
+        shared = _Shared(self._settings, request)
         if self._settings.api_key:
-            pull = partial(self._public_prices, price_list, request)
+            pull = partial(self._public_prices, shared, request)
             return [FetchTask(CLOUD, NO_REGION, PUBLIC_PRICES, pull, spot_prices=True)]
         pulls: dict[str, Callable[[str, FetchRequest], Iterator[FetchedRows]]] = {
-            "machine types": self._machine_types,
-            _SPOT_PRICES: partial(self._spot_history, price_list),
-            "on-demand prices": partial(self._on_demand_prices, price_list),
+            "machine types": partial(self._machine_types, shared),
+            _SPOT_PRICES: partial(self._spot_history, shared),
+            "on-demand prices": partial(self._on_demand_prices, shared),
         }
         regions: Sequence[str] = request.regions
         if not regions:
@@ -83,14 +83,15 @@ class GcpSource:
             for what, pull in pulls.items()
         ]
 
-    def _machine_types(self, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
-        rejects = Rejects(f"gcp/{region}: machine types")
-        with _open_session(self._settings) as session:
-            for machines in _requested_machines(session, region, request, rejects):
-                yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
+    def _machine_types(self, shared: _Shared, region: str, _request: FetchRequest) -> Iterator[FetchedRows]:
+        """The only task that reports types that cannot be read."""
+        machines, rejects, failure = shared.machines(region)
+        yield FetchedRows(types=tuple(machine.instance_type for machine in machines))
+        if failure is not None:
+            raise failure
         rejects.report()
 
-    def _spot_history(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+    def _spot_history(self, shared: _Shared, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
         from spotctl.clouds.gcp.prices import queries
 
         history = request.history(CLOUD, region)
@@ -101,8 +102,10 @@ class GcpSource:
             list[Unsupported](),
             list[GcpMachine](),
         )
+        machines, _, failure = shared.machines(region)
+        if failure is not None:
+            raise failure
         with _open_session(self._settings) as session:
-            machines = _listed(session, region, request)
             for machine in machines:
                 try:
                     answer = queries.capacity_history(session, region, machine.name)
@@ -116,82 +119,80 @@ class GcpSource:
         all_refused = bool(refusals) and len(refusals) == len(machines)
         if not rejects.count and not all_refused:
             yield FetchedRows(covered={history: Span(start, request.until)})
-        yield _composed_spot(unpriced, region, request.until, price_list)
+        yield _composed_spot(unpriced, region, request.until, shared)
         rejects.report()
         if all_refused:
             problem = f"{refusals[0].problem}: no history of any of {len(machines)} machine types"
             raise RequestRejected(problem, refusals[0].cure, refusals[0].code)
         _log_first(f"gcp/{region}: no capacity history of some of {len(machines)} machine types", refusals)
 
-    def _public_prices(self, price_list: _PriceList, request: FetchRequest) -> Iterator[FetchedRows]:
+    def _public_prices(self, shared: _Shared, request: FetchRequest) -> Iterator[FetchedRows]:
         machines = [
             known_machine(kind) for kind in self._known if kind.cloud == CLOUD and request.wants_type(kind.name)
         ]
-        rates = price_list.rates()
+        rates = shared.rates()
         for region in request.regions or sorted({region for region, _, _ in rates.known}):
             # Most machine types are not sold in most regions.
             unsold = Rejects(f"gcp/{region}: on-demand prices")
             on_demand = tuple(_on_demand(machines, region, rates, unsold))
             yield FetchedRows.joined(
-                (_composed_spot(machines, region, request.until, price_list), FetchedRows(on_demand=on_demand))
+                (_composed_spot(machines, region, request.until, shared), FetchedRows(on_demand=on_demand))
             )
 
-    def _on_demand_prices(self, price_list: _PriceList, region: str, request: FetchRequest) -> Iterator[FetchedRows]:
+    def _on_demand_prices(self, shared: _Shared, region: str, _request: FetchRequest) -> Iterator[FetchedRows]:
         rejects = Rejects(f"gcp/{region}: on-demand prices")
-        rates = price_list.rates()
-        with _open_session(self._settings) as session:
-            machines = _listed(session, region, request)
+        rates = shared.rates()
+        machines, _, failure = shared.machines(region)
+        if failure is not None:
+            raise failure
         yield FetchedRows(on_demand=tuple(_on_demand(machines, region, rates, rejects)))
         unknown = [machine.name for machine in machines if recipe(machine) is None]
         _log_first(f"gcp/{region}: machine types whose price components are unknown", unknown)
         rejects.report()
 
 
-class _PriceList:
-    """The public price list, read once for all tasks of a fetch: it is long and covers every region."""
+class _Shared:
+    """What several tasks of a fetch need, asked for once. If that fails, every task gets the error."""
 
-    def __init__(self, settings: GcpSettings) -> None:
-        self._settings = settings
-        self._lock = Lock()
-        self._rates: Future[Rates] = Future()
+    def __init__(self, settings: GcpSettings, request: FetchRequest) -> None:
+        self._settings, self._request, self._answers = settings, request, Answers()
 
     def rates(self) -> Rates:
-        """The rates of the list. If reading fails, every task gets that error and none tries again."""
-        with self._lock:
-            if not self._rates.done():
-                try:
-                    from spotctl.clouds.gcp.prices import queries
+        """The rates of the public price list, which is long and covers every region."""
+        return self._answers.of("price list", partial(_read_rates, self._settings))
 
-                    with _open_session(self._settings) as session:
-                        self._rates.set_result(rates_of(queries.skus(session)))
-                except CloudError as error:
-                    self._rates.set_exception(error)
-        return self._rates.result()
+    def machines(self, region: str) -> _Listed:
+        """The requested machine types of a region, whose zones have a list each."""
+        return self._answers.of(region, partial(_read_machines, self._settings, region, self._request))
+
+
+def _read_rates(settings: GcpSettings) -> Rates:
+    from spotctl.clouds.gcp.prices import queries
+
+    with _open_session(settings) as session:
+        return rates_of(queries.skus(session))
+
+
+def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) -> _Listed:
+    """Each type once, those that cannot be read, and the error after which the list ends."""
+    from spotctl.clouds.gcp.prices import queries
+
+    rejects, machines, names = Rejects(f"gcp/{region}: machine types"), list[GcpMachine](), set[str]()
+    try:
+        with _open_session(settings) as session:
+            for page in queries.machine_types(session, region):
+                fresh = {one.name: one for one in page if one.name not in names and request.wants_type(one.name)}
+                names.update(fresh)
+                machines += rejects.good(machine_of, fresh.values(), lambda record: record.name)
+    except CloudError as error:
+        return machines, rejects, error
+    return machines, rejects, None
 
 
 def _open_session(settings: GcpSettings) -> GcpSession:
     from spotctl.clouds.gcp.session import GcpSession  # imports the SDK, which takes seconds
 
     return GcpSession(settings)
-
-
-def _requested_machines(
-    session: GcpSession, region: str, request: FetchRequest, rejects: Rejects
-) -> Iterator[list[GcpMachine]]:
-    """The requested machine types, page by page, each of them once."""
-    from spotctl.clouds.gcp.prices import queries
-
-    names: set[str] = set()
-    for page in queries.machine_types(session, region):
-        fresh = {record.name: record for record in page if record.name not in names and request.wants_type(record.name)}
-        names.update(fresh)
-        yield list(rejects.good(machine_of, fresh.values(), lambda record: record.name))
-
-
-def _listed(session: GcpSession, region: str, request: FetchRequest) -> list[GcpMachine]:
-    """All requested machine types. Unreadable ones are reported by the task that fetches types, not by every task."""
-    unreported = Rejects(f"gcp/{region}: machine types")
-    return [machine for page in _requested_machines(session, region, request, unreported) for machine in page]
 
 
 def _rows(answer: Any, region: str, machine: GcpMachine, window: Span, rejects: Rejects) -> FetchedRows:  # noqa: ANN401  # the SDK's messages are not annotated
@@ -213,13 +214,13 @@ def _on_demand(machines: Iterable[GcpMachine], region: str, rates: Rates, reject
         yield OnDemandPrice(CLOUD, region, quote.market.instance_type, LINUX, quote.time, quote.price, SOURCE)
 
 
-def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, price_list: _PriceList) -> FetchedRows:
+def _composed_spot(machines: Sequence[GcpMachine], region: str, now: int, shared: _Shared) -> FetchedRows:
     """Spot prices computed from the price list, from its date until `now`; none if `now` is before that date."""
     composable = [machine for machine in machines if recipe(machine) is not None]
     if not composable:
         return FetchedRows()
     rejects = Rejects(f"gcp/{region}: spot prices composed from the price list")
-    quoted = quotes(composable, region, "spot", price_list.rates(), rejects)
+    quoted = quotes(composable, region, "spot", shared.rates(), rejects)
     events = [quote for quote in quoted if quote.time <= now]
     if rejects.count:
         _log.info("%s: %d machine types have none, first %s", rejects.subject, rejects.count, rejects.example)

@@ -17,6 +17,7 @@ from google.oauth2 import credentials
 from google.protobuf.json_format import MessageToDict
 
 from spotctl.clouds.azure.calls import NAMESPACES
+from spotctl.clouds.errors import Answers
 from spotctl.clouds.gcp import calls as policies
 from spotctl.clouds.gcp.doctor import findings
 from spotctl.clouds.gcp.session import ACT_AS
@@ -277,7 +278,7 @@ def test_no_token_is_sent_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("google.auth.default", lambda **_: (token, PROJECT))
     with serving(GcpProject()) as server:
         settings = Settings(Path("/nowhere"), keys={"gcp_resource_manager_endpoint": server.url})
-        assert next(findings(settings)).detail == f"project {PROJECT}"
+        assert next(findings(settings, Answers())).detail == f"project {PROJECT}"
         assert len(server.requests) == 1
 
 

@@ -23,7 +23,7 @@ from spotctl.clouds.aws.permissions import BUY, GROUP, IMAGE, LOOK, OWN, PLACEME
 from spotctl.clouds.aws.provider import ACCESS
 from spotctl.clouds.aws.session import AwsClient, AwsSession, Service
 from spotctl.clouds.doctor import Finding, Level
-from spotctl.clouds.errors import NotPermitted
+from spotctl.clouds.errors import Answers, NotPermitted
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home import config
 from spotctl.home.installation import INSTALLATION_TAG
@@ -86,7 +86,11 @@ def test_the_doctors_dry_runs_are_what_the_policy_allows(ec2: Ec2) -> None:
 
 
 def check() -> list[Finding]:
-    return [finding for finding in doctor.findings(config.load(os.environ)) if finding.what.startswith("permissions")]
+    return [
+        finding
+        for finding in doctor.findings(config.load(os.environ), Answers())
+        if finding.what.startswith("permissions")
+    ]
 
 
 @contextmanager
