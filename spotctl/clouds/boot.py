@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,18 @@ STAGES = ("ordered", "running", "console", "ssh", "packages", "agent")
 """In this order: granted, running by its cloud's word, its console shows output, ssh answers, what it needs is copied
 to it, its agent answers."""
 
-_USUAL, _WITH_GPUS, _LATE_CONSOLE, _BARE_METAL = 4 * MINUTE, 8 * MINUTE, 10 * MINUTE, 20 * MINUTE
-"""The longest time without a sign. Assumed, as no account has measured it: firmware that counts terabytes of memory is
-quiet for minutes, bare metal for a quarter of an hour, and EC2 posts the console of types before Nitro minutes late."""
+_CONSOLE = "https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_GetConsoleOutput.html"
+_METAL = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-nitro-instances.html"
+
+STATED: Mapping[str, tuple[int, str]] = {
+    "most": (4 * MINUTE, ""),
+    "with GPUs": (8 * MINUTE, ""),
+    "with a late console": (10 * MINUTE, _CONSOLE),
+    "bare metal": (20 * MINUTE, _METAL),
+}
+"""How long each kind of machine may show no sign, and a vendor's page that says something of it, read on 2026-11-28.
+All are assumed, as no account has measured them: firmware that counts terabytes of memory is quiet for minutes, EC2
+posts the console of types before Nitro once, some time after their start, and bare metal takes 20 minutes or more."""
 
 LONGEST = 3.5
 """How many times its stated time a boot may take until files can be copied to the machine."""
@@ -30,14 +40,14 @@ def stated_time(market: Market) -> int | None:
     """How long a booting machine of a market may show no sign of life; None on a cloud that rents nothing."""
     if cloud_of(market.cloud).settings is None:
         return None
-    if not has_part(market.cloud, "machine_types"):
-        return _LATE_CONSOLE
-    traits = part_of(market.cloud, "machine_types").traits_of(market.instance_type)
-    if traits.hypervisor == "none":
-        return _BARE_METAL
-    if traits.hypervisor == XEN:
-        return _LATE_CONSOLE
-    return _USUAL if traits.accelerator_gib is None else _WITH_GPUS
+    kind = "with a late console"
+    if has_part(market.cloud, "machine_types"):
+        traits = part_of(market.cloud, "machine_types").traits_of(market.instance_type)
+        if traits.hypervisor == "none":
+            kind = "bare metal"
+        elif traits.hypervisor != XEN:
+            kind = "most" if traits.accelerator_gib is None else "with GPUs"
+    return STATED[kind][0]
 
 
 def first_lease(market: Market, times: LeaseTimes) -> int:

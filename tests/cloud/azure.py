@@ -358,7 +358,8 @@ class AzureServer:
         self.access.check(request, f"{spelled(kind)}/read", name)
         item = self._item(group, kind, name)
         if isinstance(item, Vm):
-            return Reply.of_json(item.shown(status=asked.get("$expand") == "instanceView"))
+            booted = bool(item.host_name) and "SSH HOST KEY" in self.host.console(item.host_name)
+            return Reply.of_json(item.shown(status=asked.get("$expand") == "instanceView", booted=booted))
         return Reply.of_json(item.shown())
 
     def _list_reservations(self, request: Request, of: str) -> Reply:

@@ -86,6 +86,34 @@ class Bill:
         return self.nanos_per_hour / NANOS_PER_DOLLAR * ((until - self.started) // MINUTE * MINUTE) / HOUR
 
 
+_AGENT: Mapping[bool, Body] = {
+    False: {
+        "vmAgentVersion": "Unknown",
+        "statuses": [
+            {
+                "code": "ProvisioningState/Unavailable",
+                "level": "Warning",
+                "displayStatus": "Not Ready",
+                "message": "VM status blob is found but not yet populated.",
+            }
+        ],
+    },
+    True: {
+        "vmAgentVersion": "2.9.1.1",
+        "statuses": [
+            {
+                "code": "ProvisioningState/succeeded",
+                "level": "Info",
+                "displayStatus": "Ready",
+                "message": "Guest Agent is running",
+            }
+        ],
+    },
+}
+"""What an instance view says of the agent, as the examples of Azure's SDK show it
+(https://github.com/Azure/azure-sdk-for-go/blob/main/sdk/resourcemanager/compute/armcompute)."""
+
+
 @dataclass
 class Vm(Item):
     """A virtual machine. `power` is empty until it was allocated; `events` are announced in its metadata."""
@@ -114,7 +142,8 @@ class Vm(Item):
     def max_price(self) -> float:
         return float((self.properties.get("billingProfile") or {}).get("maxPrice", -1))
 
-    def shown(self, *, status: bool = False) -> Body:
+    def shown(self, *, status: bool = False, booted: bool = False) -> Body:
+        """With its `status`, also that of the agent of its image, which reports once the machine has `booted`."""
         body = super().shown()
         properties = body["properties"] | {"vmId": self.vm_id, "timeCreated": moment(self.made)}
         properties.get("osProfile", {}).pop("customData", None)
@@ -128,7 +157,10 @@ class Vm(Item):
             body["identity"] = {"type": "UserAssigned", "userAssignedIdentities": self.identities}
         if status:
             codes = [f"ProvisioningState/{self.state.lower()}", *([f"PowerState/{self.power}"] if self.power else [])]
-            properties["instanceView"] = {"statuses": [{"code": code, "level": "Info"} for code in codes]}
+            properties["instanceView"] = {
+                "statuses": [{"code": code, "level": "Info"} for code in codes],
+                "vmAgent": _AGENT[booted],
+            }
         return body | {"properties": properties}
 
     def _interface_deletion(self) -> str:

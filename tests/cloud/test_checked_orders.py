@@ -18,6 +18,7 @@ from tests.cloud.aws import AwsServer
 from tests.cloud.azure import AzureServer
 from tests.cloud.clouds import SimulatedCloud, recorded, sampled
 from tests.cloud.gcp import GcpServer
+from tests.cloud.laptop import Laptop
 from tests.cloud.test_bad_input import JOB
 from tests.spotctl.command_line import spotctl
 
@@ -111,3 +112,23 @@ def test_a_launch_is_refused_before_anything_is_sent(
     assert cure in launched.error
     assert b"Action=CreateSecurityGroup" not in b"".join(one.body for one in cloud.server.server.requests)
     assert cloud.server.resources() == ()
+
+
+def test_a_subscription_without_spot_says_so_and_rents_on_demand_within_the_budget(tmp_path: Path) -> None:
+    """Free and student subscriptions of Azure rent machines on demand, and the plan has said what these cost."""
+    with recorded("azure") as cloud:
+        assert isinstance(cloud.server, AzureServer)
+        cloud.server.fleet.sells_spot = False
+        laptop = Laptop(tmp_path, cloud.environment)
+        market = ("--cloud", "azure", "--region", cloud.region, "--type", cloud.type)
+        assert laptop.run("prices", "fetch", *market).returncode == 0
+        text = JOB.format(cloud="azure", identity=cloud.identity, image="", region=cloud.region, type=cloud.type)
+        job = laptop.job(f"{text}hours: 1h\nbudget: 5 USD\n")
+        with laptop.launched("launch", job, "--attached", "--yes") as launched:
+            launched.wait_for(lambda: cloud.server.machines() != ())
+            assert laptop.run("stop", "refused").returncode == 0
+            _, planned, said = launched.ended()
+        assert [machine.spot for machine in cloud.server.machines()] == [False]
+    assert "on demand  $" in planned
+    reason, left, rented = (said.index(words) for words in ("rent no Spot machines", "left the plan", "rented 1 x"))
+    assert reason < left < rented

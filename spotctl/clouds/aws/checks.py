@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pricing_data.market import Market
 from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, code_of
 from spotctl.clouds.aws.cloud import AwsMachineSettings, partition_of
-from spotctl.clouds.aws.orders import CLOUD, pool_of, raise_command
+from spotctl.clouds.aws.orders import pool_of, raise_command
 from spotctl.clouds.doctor import RESERVED, Check
 from spotctl.clouds.errors import NotFound, QuotaReached, Scope
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
-from spotctl.home.installation import INSTALLATION_TAG
 
-SMALL = "t3.micro"
 _EVERYWHERE = ("0.0.0.0/0", "::/0")
 
 
@@ -129,12 +126,3 @@ class AwsChecks:
         if state != "Enabled":
             raise BadRequest(f"key {key} is {state}; enable it, or correct kms_key in [aws]")
         return "enabled"
-
-
-def usual_request(calls: AwsCalls, settings: AwsMachineSettings, region: str) -> MachineRequest:
-    """An order of a small machine in a region, where its first subnet is."""
-    filters = {"subnet-id": settings.subnets} if settings.subnets else {"default-for-az": ["true"]}
-    zones = sorted(row["AvailabilityZone"] for row in calls.described(region, "DescribeSubnets", "Subnets", filters))
-    market = Market(CLOUD, region, zones[0] if zones else f"{region}a", SMALL)
-    tags = {INSTALLATION_TAG: "spotctl-doctor"}
-    return MachineRequest("check", market, 1, 1_000_000_000, 0, tags, identity=next(iter(settings.roles), None))

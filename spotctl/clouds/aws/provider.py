@@ -7,10 +7,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
@@ -18,7 +16,7 @@ from pricing_data.units import MINUTE
 from spotctl.clouds.aws import inventory
 from spotctl.clouds.aws.buyer import Buyer, Networks
 from spotctl.clouds.aws.calls import AwsCalls, code_of, in_each
-from spotctl.clouds.aws.checks import AwsChecks, usual_request
+from spotctl.clouds.aws.checks import AwsChecks
 from spotctl.clouds.aws.cloud import AwsMachineSettings, AwsSettings, partition_of
 from spotctl.clouds.aws.inventory import machine_of, needs_spot_request, order_of, started_of
 from spotctl.clouds.aws.orders import (
@@ -38,7 +36,6 @@ from spotctl.clouds.aws.orders import (
 )
 from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
-from spotctl.clouds.boot import BootSign
 from spotctl.clouds.doctor import Check
 from spotctl.clouds.errors import Answers, NotFound, ProviderError, TokenTaken, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
@@ -58,13 +55,14 @@ ACCESS = AwsSettings(max_attempts=3, timeout_seconds=20.0)
 """Few attempts: botocore would also repeat requests for which EC2 has no capacity. A run's loop repeats its calls."""
 
 _SSH = 22
+_SMALL = "t3.micro"
 _ANY_REGION = "us-east-1"
 _LISTED_AFTER = 5 * MINUTE
 """A list may lack an existing machine that is younger than this (EC2 Developer Guide, Eventual consistency)."""
 _FINAL_STATES = frozenset({"cancelled", "closed", "failed"})
 """States of a spot request that never change again."""
 _TERMINATED_AT_A_TIME = 1000
-_CHECKS, _CHECKS_EVERY_SECONDS = ("SystemStatus", "InstanceStatus"), 20.0
+_CHECKS = ("SystemStatus", "InstanceStatus")
 
 
 class AwsProvider(RentingProvider):
@@ -82,7 +80,6 @@ class AwsProvider(RentingProvider):
         self._regions: tuple[str, ...] = settings.regions
         self._seen: dict[str, Row] = {}
         self._ended_requests: dict[str, Row] = {}
-        self._checks: dict[str, tuple[float, str]] = {}
 
     def offers(self) -> tuple[Market, ...]:
         """See `CloudProvider`; the markets with known prices in the regions of the settings."""
@@ -157,9 +154,22 @@ class AwsProvider(RentingProvider):
         return self._calls.endpoint(_ANY_REGION)
 
     def usual_request(self) -> MachineRequest | None:
-        """See `CloudProvider`."""
-        region = next(iter(self._settings.regions), None) or self._calls.region
-        return None if region is None else usual_request(self._calls, self._settings, region)
+        """See `CloudProvider`; in the zone of the first subnet."""
+        region, named = next(iter(self._settings.regions), None) or self._calls.region, self._settings.subnets
+        if region is None:
+            return None
+        filters = {"subnet-id": named} if named else {"default-for-az": ["true"]}
+        subnets = self._calls.described(region, "DescribeSubnets", "Subnets", filters)
+        zone = min((row["AvailabilityZone"] for row in subnets), default=f"{region}a")
+        return MachineRequest(
+            "check",
+            Market(CLOUD, region, zone, _SMALL),
+            1,
+            1_000_000_000,
+            0,
+            {INSTALLATION_TAG: "spotctl-doctor"},
+            identity=next(iter(self._settings.roles), None),
+        )
 
     def checks(self, request: MachineRequest) -> Sequence[Check]:
         """See `CloudProvider`."""
@@ -189,19 +199,11 @@ class AwsProvider(RentingProvider):
             answer = self._calls.ec2(region, "GetConsoleOutput", machine, InstanceId=instance)
         return str(answer.get("Output") or "")
 
-    def boot_sign(self, machine: str) -> BootSign:
-        """See `CloudProvider`. EC2's status checks are a sign, too: consoles may be late, or may not be read."""
-        sign = super().boot_sign(machine)
-        if sign.stage not in ("running", "console"):
-            return sign
-        asked, checks = self._checks.get(machine, (-inf, ""))
-        if time.monotonic() - asked >= _CHECKS_EVERY_SECONDS:
-            region, instance = self._parts(machine)
-            with suppress(ProviderError):
-                answer = self._calls.ec2(region, "DescribeInstanceStatus", machine, InstanceIds=[instance])
-                checks = " ".join(row[kind]["Status"] for row in answer["InstanceStatuses"] for kind in _CHECKS)
-            self._checks[machine] = time.monotonic(), checks
-        return replace(sign, sign=f"{sign.sign} {checks}".strip())
+    def seen_by_cloud(self, machine: str) -> str:
+        """See `RentingProvider`; the status checks."""
+        region, instance = self._parts(machine)
+        answer = self._calls.ec2(region, "DescribeInstanceStatus", machine, InstanceIds=[instance])
+        return " ".join(row[kind]["Status"] for row in answer["InstanceStatuses"] for kind in _CHECKS)
 
     # -- what exists --------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ _FINAL_STATES: Final = (_SUCCEEDED, _FAILED, "Canceled")
 _LOG_PAUSE_SECONDS: Final = 20.0
 _LOG_MARGIN: Final = 60 * SECOND
 _DELETION_LISTED_AFTER: Final = 60 * SECOND
-_ALLOCATED: Final = ("PowerState/starting", "PowerState/running")
+_ALLOCATED: Final = frozenset({"PowerState/starting", "PowerState/running"})
 _STATES: Final = {"Creating": MachineState.STARTING, "Deleting": MachineState.LEAVING}
 
 
@@ -125,9 +125,15 @@ class Inventory:
 
     def is_allocated(self, group: str, name: str) -> bool:
         """Whether Azure has given the machine hardware: from then on it is billed."""
+        return not _ALLOCATED.isdisjoint(self.statuses(group, name))
+
+    def statuses(self, group: str, name: str) -> list[str]:
+        """The codes of a machine's states, and what Azure hears of the agent that its image has."""
         vm = self._calls.find(Operation.GET_MACHINE, group, name, expand="instanceView")
-        statuses = ((vm or {}).get("properties", {}).get("instanceView") or {}).get("statuses") or ()
-        return any(status.get("code") in _ALLOCATED for status in statuses)
+        view = (vm or {}).get("properties", {}).get("instanceView") or {}
+        agent = (view.get("vmAgent") or {}).get("statuses") or ()
+        codes = [str(status.get("code", "")) for status in view.get("statuses") or ()]
+        return codes + [str(status.get("displayStatus", "")) for status in agent]
 
     def _runs(self, group: str, refused: Body) -> bool:
         deleting = refused["properties"]["provisioningState"] == "Deleting"

@@ -229,6 +229,12 @@ class AzureProvider(RentingProvider):
         )
         return self._known[id_]
 
+    def seen_by_cloud(self, machine: str) -> str:
+        """See `RentingProvider`; the instance view: the states of the machine, and of the agent inside it."""
+        id_ = MachineId.parse(machine)
+        with translated(machine):
+            return "" if id_ is None else " ".join(self._buyer.inventory.statuses(id_.group, id_.name))
+
     def _console(self, id_: MachineId) -> str:
         with translated(str(id_)):
             return self._calls.console(id_.group, id_.name)

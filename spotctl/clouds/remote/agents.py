@@ -10,11 +10,14 @@ archives are named by their digest and renamed into place, and only one service 
 from __future__ import annotations
 
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
     from pricing_data.market import Market
     from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.prices import PriceBook
+
+CHECKED_EVERY_SECONDS = 20.0
+"""How often a cloud is asked what it sees of a machine that boots."""
 
 MAX_AT_ONCE = 16
 """How many machines are connected to at the same time; the others wait."""
@@ -191,6 +197,7 @@ class RentingProvider(WallClock, CloudProvider):
 
     def __init__(self, agents: RemoteAgents, prices: PriceBook) -> None:
         self._agents, self._prices = agents, prices
+        self._checked: dict[str, tuple[float, str]] = {}
 
     @abstractmethod
     def remote(self, machine: str) -> RemoteMachine:
@@ -215,11 +222,25 @@ class RentingProvider(WallClock, CloudProvider):
         return self.remote(machine).console()
 
     def boot_sign(self, machine: str) -> BootSign:
+        """See `CloudProvider`. What the cloud itself sees of a machine is a sign, too: consoles may be late, or may not
+        be read."""
         try:
-            return self._agents.boot_sign(self.remote(machine))
+            sign = self._agents.boot_sign(self.remote(machine))
         except ProviderError:
             # It has no address yet.
-            return BootSign("running")
+            sign = BootSign("running")
+        if sign.stage not in ("running", "console"):
+            return sign
+        asked, seen = self._checked.get(machine, (-inf, ""))
+        if time.monotonic() - asked >= CHECKED_EVERY_SECONDS:
+            with suppress(ProviderError):
+                seen = self.seen_by_cloud(machine)
+            self._checked[machine] = time.monotonic(), seen
+        return replace(sign, sign=f"{sign.sign} {seen}".strip())
+
+    def seen_by_cloud(self, machine: str) -> str:  # noqa: ARG002 - see above
+        """What the cloud's own checks and agent say of a machine that boots; empty if it has neither."""
+        return ""
 
     def close(self) -> None:
         self._agents.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from pricing_data.market import Market
 from pricing_data.units import MINUTE, SECOND
-from spotctl.clouds.boot import first_lease, stated_time
+from spotctl.clouds.boot import STATED, first_lease, stated_time
 from spotctl.clouds.link import LeaseTimes
 from spotctl.log import events as ev
 from spotctl.log.boots import boot_of, silent
@@ -52,6 +54,12 @@ def run(*rows: tuple[float, ev.Event]) -> list[RunState]:
 )
 def test_each_kind_of_machine_has_its_time(market: str, minutes: int | None) -> None:
     assert stated_time(Market.parse(market)) == (None if minutes is None else minutes * MINUTE)
+
+
+def test_the_page_on_evidence_has_each_time_with_its_source() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "proof.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| (\d+) \| (?:none|\[AWS\]\((.+?)\).*) \|$", page, re.MULTILINE)
+    assert rows == [(kind, str(time // MINUTE), source) for kind, (time, source) in STATED.items()]
 
 
 @pytest.mark.parametrize("type_", ["c5.large", "p5.48xlarge", "c5.metal"])

@@ -186,7 +186,7 @@ def test_a_machine_that_has_ended_is_not_asked_for_again(ec2: Ec2) -> None:
 
 
 def test_status_checks_are_signs_of_a_boot_whose_console_is_late(ec2: Ec2, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spotctl.clouds.aws.provider._CHECKS_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("spotctl.clouds.remote.agents.CHECKED_EVERY_SECONDS", 0.0)
     here = provider()
     (machine,) = here.create(ORDER)
     assert here.boot_sign(machine.id) == BootSign("running", "initializing initializing")

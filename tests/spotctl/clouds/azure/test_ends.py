@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from spotctl.clouds.boot import BootSign
 from spotctl.clouds.provider import EndReason, Machine, MachineState
 from tests.servers.azure import SUBSCRIPTION
 from tests.spotctl.clouds.azure.world import World, order
@@ -134,3 +135,20 @@ def test_a_look_at_a_run_costs_three_calls_however_many_machines_it_has(world: W
     assert len(provider.list({"spotctl-run": "night-1"})) == machines
     asked = [one.path.rpartition("/")[2].lower() for one in world.server.server.requests[before:]]
     assert asked == ["resourcegroups", "virtualmachines", "deployments"]
+
+
+def test_the_agent_of_the_image_is_a_sign_of_a_boot_whose_console_is_late(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spotctl.clouds.remote.agents.CHECKED_EVERY_SECONDS", 0.0)
+    machine = bought(world)
+    here = world.provider()
+    states = "ProvisioningState/succeeded PowerState/running"
+    assert here.boot_sign(machine.id) == BootSign("running", f"{states} Not Ready")
+    (name,) = world.host.running()
+    world.host.write_console(name, "-----BEGIN SSH HOST KEY KEYS-----\n")
+    assert here.boot_sign(machine.id) == BootSign("running", f"{states} Ready")
+    world.server.access.denied.add("Microsoft.Compute/virtualMachines/read")
+    assert here.boot_sign(machine.id) == BootSign("running", f"{states} Ready"), (
+        "nothing more is seen, and nothing ends"
+    )
