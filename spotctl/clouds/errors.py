@@ -286,7 +286,7 @@ class Answers:
     """What clouds have answered in a command that changes nothing there: it asks each question once.
 
     Threads that ask the same at the same time wait for one answer. An error is an answer, too: the SDKs have repeated
-    what may succeed later. Unless they are `kept`, everything is asked anew.
+    what may succeed later. Unless they are `kept`, everything is asked again.
     """
 
     def __init__(self, *, kept: bool = True) -> None:
@@ -307,7 +307,7 @@ class Answers:
         return answer.result()
 
 
-ANEW: Final = Answers(kept=False)
+NOT_KEPT: Final = Answers(kept=False)
 
 
 def with_given(defaults: T, **given: str | None) -> T:

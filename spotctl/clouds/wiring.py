@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from pricing_data.known_clouds import cloud_names, has_part, part_of
 from pricing_data.market import Market, is_region_of
 from spotctl.clouds.boot import BootSign
-from spotctl.clouds.errors import ANEW, NotFound, NotPermitted, PartlyListed, ProviderError, each
+from spotctl.clouds.errors import NOT_KEPT, NotFound, NotPermitted, PartlyListed, ProviderError, each
 from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
 from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, Resource
 from spotctl.home.cloud import rented_clouds
@@ -76,7 +76,7 @@ def provider_of(settings: Settings, spec: JobSpec) -> CloudProvider:
 
 
 def cloud_provider(
-    settings: Settings, clouds: Iterable[str], regions: Sequence[str] = (), answers: Answers = ANEW
+    settings: Settings, clouds: Iterable[str], regions: Sequence[str] = (), answers: Answers = NOT_KEPT
 ) -> CloudProvider:
     """Real clouds as one provider, in these regions or all; the provider signs in at its first use. With `answers`
     that are kept, it is to change nothing."""

@@ -29,7 +29,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.aws.cloud import AwsSettings
-from spotctl.clouds.errors import ANEW, AT_A_TIME, Answers, on_one_line
+from spotctl.clouds.errors import AT_A_TIME, NOT_KEPT, Answers, on_one_line
 
 if TYPE_CHECKING:
     from stamina import RetryingCaller
@@ -141,7 +141,7 @@ class AwsSession:
     `answers` that another one has kept."""
 
     settings: AwsSettings = field(default_factory=AwsSettings)
-    answers: Answers = ANEW
+    answers: Answers = NOT_KEPT
     _session: Session | None = field(default=None, init=False)
     _core: BotocoreSession = field(default_factory=get_session, init=False)
     _region: str | None = field(default=None, init=False)

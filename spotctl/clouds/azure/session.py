@@ -31,7 +31,7 @@ from pricing_data.errors import (
     UnknownResource,
 )
 from spotctl.clouds.azure.cloud import AZURE_SIGN_IN, AzureSettings
-from spotctl.clouds.errors import ANEW, Answers, ApiCall, first_line
+from spotctl.clouds.errors import NOT_KEPT, Answers, ApiCall, first_line
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
@@ -125,7 +125,7 @@ class AzureSession:
         subscription: str,
         settings: AzureSettings,
         credential: TokenCredential,
-        answers: Answers = ANEW,
+        answers: Answers = NOT_KEPT,
     ) -> None:
         self.subscription = subscription
         self._answers = answers
@@ -135,7 +135,7 @@ class AzureSession:
 
     @classmethod
     def sign_in(
-        cls, settings: AzureSettings, credential: TokenCredential | None = None, answers: Answers = ANEW
+        cls, settings: AzureSettings, credential: TokenCredential | None = None, answers: Answers = NOT_KEPT
     ) -> AzureSession:
         """The session for the subscription that settings or environment name, after getting a first token.
 

@@ -37,7 +37,7 @@ from pricing_data.errors import (
     RequestRejected,
     UnknownResource,
 )
-from spotctl.clouds.errors import ANEW, Answers, ApiCall, first_line, is_plain_http, on_one_line
+from spotctl.clouds.errors import NOT_KEPT, Answers, ApiCall, first_line, is_plain_http, on_one_line
 from spotctl.clouds.gcp.cloud import GcpSettings
 
 PAGE_ROWS = 500
@@ -88,7 +88,7 @@ class GcpSession:
     """Google's APIs for the duration of a `with` block; nothing is contacted before the first call. Of `answers`
     that are kept, none is asked for twice."""
 
-    def __init__(self, settings: GcpSettings, answers: Answers = ANEW) -> None:
+    def __init__(self, settings: GcpSettings, answers: Answers = NOT_KEPT) -> None:
         self._settings, self._answers = settings, answers
         self._open = ExitStack()
         self._clients: dict[str, Any] = {}
