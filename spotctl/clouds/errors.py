@@ -283,7 +283,7 @@ def each(calls: Iterable[Callable[[], object]]) -> None:
 
 
 class Answers:
-    """What clouds have answered in a command that changes nothing there: it asks each question once.
+    """The answers of clouds to a command that changes nothing there: it asks each question once.
 
     Threads that ask the same at the same time wait for one answer. An error is an answer, too: the SDKs have repeated
     what may succeed later. Unless they are `kept`, everything is asked again.

@@ -239,7 +239,7 @@ class RentingProvider(WallClock, CloudProvider):
         return replace(sign, sign=f"{sign.sign} {seen}".strip())
 
     def seen_by_cloud(self, machine: str) -> str:  # noqa: ARG002 - see above
-        """What the cloud's own checks and agent say of a machine that boots; empty if it has neither."""
+        """The words of the cloud's own checks and agent about a machine that boots; empty if it has neither."""
         return ""
 
     def close(self) -> None:

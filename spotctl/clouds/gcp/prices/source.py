@@ -152,7 +152,7 @@ class GcpSource:
 
 
 class _Shared:
-    """What several tasks of a fetch need, asked for once. If that fails, every task gets the error."""
+    """Answers that several tasks of a fetch need, asked for once. If that fails, every task gets the error."""
 
     def __init__(self, settings: GcpSettings, request: FetchRequest) -> None:
         self._settings, self._request, self._answers = settings, request, Answers()
