@@ -181,7 +181,7 @@ def _read_machines(settings: GcpSettings, region: str, request: FetchRequest) ->
     try:
         with _open_session(settings) as session:
             for page in queries.machine_types(session, region):
-                fresh = {one.name: one for one in page if one.name not in names and request.wants_type(one.name)}
+                fresh = {kind.name: kind for kind in page if kind.name not in names and request.wants_type(kind.name)}
                 names.update(fresh)
                 machines += rejects.good(machine_of, fresh.values(), lambda record: record.name)
     except CloudError as error:
