@@ -24,12 +24,13 @@ _POINTS = 120
 OTHERS = "other markets"
 
 USES: tuple[tuple[Use, str, str], ...] = (
-    (Use.WORKING, "working", "working"),
-    (Use.STARTING, "starting", "starting"),
-    (Use.LOADING, "loading", "loading data and code"),
-    (Use.REDONE, "redone", "redoing lost work"),
-    (Use.IDLE, "idle", "idle"),
+    (Use.WORKING, "working", "work that was kept"),
+    (Use.STARTING, "starting", "start-up: boot"),
+    (Use.LOADING, "loading", "start-up: loading data and code"),
+    (Use.REDONE, "redone", "redone work"),
+    (Use.IDLE, "idle", "waiting"),
 )
+"""The uses of time with their color class, in the words of `STEPS`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ from spotctl.show.costs.page_runs import machines_section, plan_section, prices_
 from spotctl.show.costs.periods import By
 from spotctl.show.phrases import bound_of
 
+_LOST_TIME = "Time lost to evictions, start-up and waiting"
+"""Three of the steps. Of all machines, their parts have rows of their own, whose amounts are others."""
+
 _TERMS = (
     ("Paid", "Charges under the provider's billing rule, minus refunds."),
     ("On demand", "Cost of the same work on on-demand machines at the list price."),
@@ -37,20 +40,16 @@ _TERMS = (
         "Refunded",
         "Charged at first, then refunded because the provider evicted the machine within a free hour.",
     ),
+    ("Start-up", "From the rental of a machine until it first worked: it boots, and loads data and code."),
     (
-        "Start-up, redone work",
-        "In the steps: time in which machines started and loaded data and code, or repeated work that was lost in"
-        " evictions. What machines were used for lists this time of all machines.",
+        "Redone work",
+        "Work that was lost in evictions and done again. Lost work is all that was paid for it, minus refunds.",
     ),
-    ("Lost work", "All that was paid for redone work, minus refunds: also in failed runs, and on reliable machines."),
+    ("Waiting", "Time in which machines were ready without work: before the others were, or after the end."),
     (
-        "Waiting",
-        "Time in which machines idled, ready before the others or after the end, and time at work beyond what"
-        " undisturbed machines would have needed.",
-    ),
-    (
-        "Failed runs, reliable machines",
-        "All of their cost is in steps of their own; start-up, redone work and waiting are those of other machines.",
+        _LOST_TIME,
+        "In the steps: start-up, redone work, waiting, and time at work beyond what undisturbed machines would have"
+        " needed. Machines of failed runs and reliable machines are in steps of their own.",
     ),
 )
 _MANY_ROWS = 12
@@ -168,7 +167,7 @@ def _uses(report: Report) -> Html:
         for part in parts
         if part.data or part.class_ == "working"
     ]
-    heads = (ColumnHead("machines were", is_text=True), ColumnHead(fmt.paid(report)), ColumnHead("share"))
+    heads = (ColumnHead("paid for", is_text=True), ColumnHead(fmt.paid(report)), ColumnHead("share"))
     foot = ("total", fmt.total(report.whole, digits), "")
     alt = "Cost by what machines did: " + "; ".join(f"{name} {value} {share}" for name, value, share in rows)
     free = report.whole.free
@@ -187,7 +186,11 @@ def _saving(report: Report) -> Html:
     if not whole.on_demand or whole.is_least:
         return Html()
     rows = [("on demand, for the same work", fmt.money(whole.on_demand, digits))]
-    rows += [(name, fmt.money(-amount, digits)) for name, amount in whole.steps if amount]
+    merged = dict[str, int]()
+    for name, amount in whole.steps:
+        shown = f"{_LOST_TIME[0].lower()}{_LOST_TIME[1:]}" if name in ("start-up", "waiting", "redone work") else name
+        merged[shown] = merged.get(shown, 0) - amount
+    rows += [(name, fmt.money(amount, digits)) for name, amount in merged.items() if amount]
     heads, paid = (ColumnHead("step", is_text=True), ColumnHead("cost")), fmt.paid(report)
     return section(f"From on demand to {paid}", table(heads, rows, (paid, fmt.money(whole.total, digits))))
 

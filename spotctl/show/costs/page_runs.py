@@ -58,10 +58,11 @@ def machines_section(report: Report) -> Html:
     latest = latest_of(report)
     if not latest:
         return section("Machines over time", paragraph("No machines were rented."))
-    lead = (
-        "Machines by kind. The band above shows AgileML's stage. Triangles mark evictions; filled ones came without"
-        " warning."
-    )
+    lead = "Machines by kind."
+    if any(run.stages for run in latest):
+        lead += " The band above shows the stage of a training."
+    if any(run.evictions for run in latest):
+        lead += " Triangles mark evictions; filled ones came without warning."
     return section("Machines over time", paragraph(lead, "lead"), *map(_footprint, latest))
 
 

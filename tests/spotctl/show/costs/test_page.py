@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.log import events as ev
+from spotctl.log.ledger.rows import Use
 from spotctl.show.costs import page
 from spotctl.show.costs.columns import digits_of, money
 from spotctl.show.costs.cost import Report
@@ -80,7 +82,7 @@ def test_the_page_has_all_amounts_and_sections(month_report: Report) -> None:
         whole.on_demand or 0,
         whole.saved or 0,
         whole.free,
-        -dict(whole.steps)["waiting"],
+        -sum(dict(whole.steps)[name] for name in ("start-up", "redone work", "waiting")),
         whole.lost_work,
     ):
         assert f"${amount / NANO_SECONDS_PER_DOLLAR:,.2f}" in text
@@ -99,13 +101,16 @@ def test_the_steps_from_on_demand_to_paid_are_shown(month_report: Report) -> Non
     begin = text.index("From on demand to paid")
     shown = text[begin : text.index("Cost over time", begin)]
     digits = digits_of(month_report)
-    for name, amount in month_report.whole.steps:
+    steps = dict(month_report.whole.steps)
+    steps["time lost to evictions, start-up and waiting"] = sum(map(steps.pop, ("start-up", "redone work", "waiting")))
+    for name, amount in steps.items():
         assert not amount or f"{name} {money(-amount, digits)}" in shown
 
 
 @pytest.mark.parametrize("name", ["month", "failed"])
 def test_a_word_has_one_amount_on_the_page(name: str) -> None:
-    """A tile said "Start-up $0.49" like the step, next to "starting" and "loading" of all machines, together $0.52."""
+    """The step "start-up $0.49" was next to "starting" and "loading" of all machines, together $0.52, as was "waiting"
+    next to "idle"."""
     runs = month()[:2]
     if name == "failed":
         runs.append(MadeRun("lost-1", "lost", NIGHT))
@@ -115,10 +120,29 @@ def test_a_word_has_one_amount_on_the_page(name: str) -> None:
         runs[-1].finish(NIGHT + 4 * HOUR, "failed")
     report = report_of(runs)
     texts = read(report).texts
-    for word in ("start-up", "redone work", "waiting"):
-        step = texts[texts.index(word) + 1]
-        assert step == money(-dict(report.whole.steps)[word], digits_of(report)) != "$0.00"
-        assert texts.count(word.capitalize()) == (word == "waiting"), "only the explanation of a word has it again"
+    cells, uses = [text for text in texts if text.strip()], report.whole.uses
+    for use, word in {
+        Use.STARTING: "start-up: boot",
+        Use.LOADING: "start-up: loading data and code",
+        Use.REDONE: "redone work",
+        Use.IDLE: "waiting",
+    }.items():
+        amounts = [after for text, after in pairwise(cells) if text == word and after.startswith("$")]
+        assert amounts == ([money(uses[use], digits_of(report))] if uses[use] else [])
+    assert len([use for use in uses.values() if use]) > 3
+    assert not re.search(r"\bidle|\bstarting\b", " ".join(texts))
+
+
+def test_only_a_training_has_a_stage_and_only_evictions_have_marks() -> None:
+    made = MadeRun("a-1", "a", NIGHT)
+    made.begin()
+    made.price(AWS[0], [NIGHT, NIGHT + DAY], [100_000_000] * 2)
+    made.add(NIGHT, ev.RentIntended(1, AWS[0], 1, None, 100_000_000, 1.0, False, NIGHT + HOUR))
+    made.add(NIGHT, ev.Rented(1, (ev.Granted("a", NIGHT),)))
+    made.end_machines(["a"], NIGHT + HOUR, "returned")
+    made.finish(NIGHT + HOUR, "done")
+    assert "Machines by kind." in read(report_of([made])).texts
+    assert "The band above shows the stage of a training." in " ".join(read(report_of(pages()["one"])).texts)
 
 
 def test_messages_of_failed_runs_are_shown() -> None:
