@@ -21,7 +21,11 @@ from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.outcomes import WITHDRAWN
 
+_LEAST_SECONDS = 10.0
+"""However long a command has waited before, clouds get this time to return machines."""
+
 if TYPE_CHECKING:
+    from spotctl.home.config import Settings
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.run.orphans import EmergencyReturn, Orphans
@@ -151,46 +155,72 @@ def _remove(
     return failures
 
 
-def _return_shown(session: Session, why: SpotctlError | str, job: str, *, json_: bool) -> EmergencyReturn:
-    """Returns what the providers show; of a job that cannot be read, the run has ended if nothing of it is left.
+def _return_shown(session: Session, why: SpotctlError | str, job: str, since: int, *, json_: bool) -> EmergencyReturn:
+    """Returns what the providers show, in what is left of the time since the command began; of a job that cannot be
+    read, the run has ended if nothing of it is left.
 
     A runner that does not answer is on one of these machines, as is its standby. So they rent no others.
     """
     from spotctl.run.orphans import return_shown
     from spotctl.run.remote_runner.start import RunnerLost
     from spotctl.run.start import runs
-    from spotctl.run.waits import LONGEST_LEASE
+    from spotctl.run.waits import LONGEST_LEASE, REACH_SECONDS
 
-    settings = session.settings
+    settings, clouds = session.settings, list[str]()
     if isinstance(why, RunnerLost):
+        clouds = [cloud for run in _going_on(settings, job) if run.began for cloud in run.began.provider.split("+")]
         # Where the run was launched by another installation, its machines have that one's tags.
         settings = replace(settings, home=Paths(settings.home).elsewhere(job))
     if not json_:
         session.remark(str(why))
-    ended = return_shown(settings, session.remark, job)
+    left = REACH_SECONDS - (wall_us() - since) / SECOND
+    ended = return_shown(settings, session.remark, job, clouds, min(max(left, _LEAST_SECONDS), REACH_SECONDS))
     if not json_:
         session.remark(*(f"returned {machine.id} of run {machine.run}, {machine.market}" for machine in ended.returned))
         session.remark(
             *(f"still running: {machine.id} of run {machine.run}" for machine in ended.left), *ended.failures
         )
         session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
+    if ended.left or ended.failures or isinstance(why, RunnerLost):
+        over = f"by {moment(wall_us() + LONGEST_LEASE)}, when their leases are over, unless a runner goes on"
+        session.remark(f"machines that a cloud did not show shut themselves down {over}{_unseen(session, ended, job)}")
     if isinstance(why, RunnerLost):
-        session.remark(
-            f"machines that a cloud did not show shut themselves down by {moment(wall_us() + LONGEST_LEASE)}, when"
-            f" their leases are over, unless a runner goes on; 'spotctl stop {job}' writes down the end of the run once"
-            " its object store answers"
-        )
+        session.remark(f"'spotctl stop {job}' writes down the end of the run once its object store answers")
     if isinstance(why, UnreadableJob) and not ended.left and not ended.failures:
         runs.end_unread(job, session.settings, why)
     return ended
 
 
-def _emergency(session: Session, why: SpotctlError | str, job: str = "", *, json_: bool) -> NoReturn:
+def _going_on(settings: Settings, job: str) -> list[RunState]:
+    """The runs of a job, or of all, that have not ended by this computer's log."""
+    from spotctl.log.statuses import read_log
+    from spotctl.run.orphans import job_of
+
+    return [one for one in read_log(settings).latest if one.ended is None and job in ("", job_of(one.run))]
+
+
+def _unseen(session: Session, ended: EmergencyReturn, job: str) -> str:
+    """Which machines of the log may go on because their cloud was not fully searched, and what they cost meanwhile."""
+    from pricing_data.units import bid_usd
+    from spotctl.log.budget import hourly
+
+    returned = {machine.id for machine in ended.returned}
+    states = [
+        replace(state, machines={name: held for name, held in state.machines.items() if name not in returned})
+        for state in _going_on(session.settings, job)
+    ]
+    names = ", ".join(held.id for state in states for held in state.alive)
+    if not ended.failures or not names:
+        return ""
+    return f"; of those that the log knows, {names}, an hour costs at most {bid_usd(sum(map(hourly, states)))}"
+
+
+def _emergency(session: Session, why: SpotctlError | str, since: int, job: str = "", *, json_: bool) -> NoReturn:
     """Returns what the providers show, because the log cannot be used."""
     from spotctl.show.columns import as_json
     from spotctl.show.runs import run_answers
 
-    ended = _return_shown(session, why, job, json_=json_)
+    ended = _return_shown(session, why, job, since, json_=json_)
     if json_:
         session.answer_json(as_json(run_answers.EMERGENCY, {"log_damage": str(why), **asdict(ended)}))
     raise typer.Exit(1)
@@ -218,18 +248,19 @@ def _end_all(session: Session, *, json_: bool) -> None:
     from spotctl.run.remote_runner.start import RunnerLost
 
     # First, so that none begins when those before it have ended.
-    paths = Paths(session.settings.home)
+    since, paths = wall_us(), Paths(session.settings.home)
     waits = {job.name: remove_waiting(paths, job.name) for job in waiting_jobs(paths)}
     withdrawn = [job for job, is_removed in waits.items() if is_removed]
     if damage := read_log(session.settings).damage:
-        _emergency(session, damage[0], json_=json_)
+        _emergency(session, damage[0], since, json_=json_)
     endings, unread = list[tuple["RunState", "RunEnded"]](), list[tuple[str, str]]()
     failure: SpotctlError | None = None
     for job in dict.fromkeys([*unfinished_runs(session.settings), *(job for job in waits if job not in withdrawn)]):
+        since = wall_us()
         try:
             endings.append(_stop_run(session, job))
         except (UnreadableJob, RunnerLost) as error:
-            shown = _return_shown(session, error, job, json_=json_)
+            shown = _return_shown(session, error, job, since, json_=json_)
             if shown.left or shown.failures or isinstance(error, RunnerLost):
                 failure = failure or error
             else:
@@ -264,7 +295,7 @@ def _end(session: Session, job: str, *, json_: bool) -> None:
     try:
         state, ended = _stop_run(session, job)
     except (BrokenLog, LogFailed, UnreadableJob, RunnerLost) as error:
-        _emergency(session, error, job, json_=json_)
+        _emergency(session, error, asked, job, json_=json_)
     if not json_ and ended.wall_us < asked:
         when = moment(ended.wall_us)
         session.remark(f"{state.run} ended at {when} ({ended.outcome}); nothing is left to stop")

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TypeVar, cast
 
 from pricing_data.known_clouds import cloud_names, is_cloud
-from pricing_data.units import SECOND, counted, moment
 from spotctl.clouds.errors import PartlyListed, ProviderError, Unanswered, as_far_as_listed
 from spotctl.clouds.provider import CloudProvider, Machine, MachineState, Resource
 from spotctl.clouds.wiring import cloud_provider
@@ -21,18 +20,16 @@ from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, ShownMachine, installation_id
 from spotctl.home.paths import Paths
-from spotctl.home.wall_clock import wall_us
 from spotctl.log.jobs import is_running, runner_of
 from spotctl.log.statuses import read_log
-from spotctl.run.waits import UNPRICED, in_time, waits_said
+from spotctl.run.waits import REACH_SECONDS, UNPRICED, in_time
 
 _NOT_RUNNING = (MachineState.GONE, MachineState.LEAVING)
 
 LOCAL = "local"
 
-SEARCH_SECONDS, REMOVAL_SECONDS, RETURN_SECONDS = 120.0, 300.0, 60.0
-"""How long clouds may take to list what they hold, or to remove it; and how long launchers may take to return their
-machines, and machines to be gone."""
+SEARCH_SECONDS, REMOVAL_SECONDS = 120.0, 300.0
+"""How long clouds may take to list what they hold, or to remove it."""
 
 _PAUSE = 0.5
 
@@ -51,25 +48,28 @@ class EmergencyReturn:
     """Clouds that could not be searched."""
 
 
-def shown_machines(
-    settings: Settings, say: Callable[[str], object], job: str = ""
-) -> tuple[list[ShownMachine], list[str]]:
-    """The machines of a job, or of all, that the providers show running; and the clouds that could not be searched."""
+def shown_machines(settings: Settings, say: Callable[[str], object]) -> tuple[list[ShownMachine], list[str]]:
+    """The machines that the providers show running; and the clouds that could not be searched."""
     shown, failures = list[ShownMachine](), list[str]()
-    for cloud, _, is_used, answer in _asked(settings, (), partial(_running, settings, job), say):
+    for cloud, _, is_used, answer in _asked(settings, (), partial(_running, settings, ""), say, SEARCH_SECONDS):
         if isinstance(answer, ProviderError):
             failures += [f"{cloud}: not searched: {answer}"] if is_used else []
             continue
         machines, failure = answer
-        shown += [ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market)) for machine in machines]
+        shown += map(_shown, machines)
         failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
     return shown, failures
 
 
-def return_shown(settings: Settings, say: Callable[[str], object], job: str = "") -> EmergencyReturn:
-    """Stops the processes of a job's runs, or of all, and returns all machines that the providers show."""
-    before, _ = shown_machines(settings, say, job)
-
+def return_shown(
+    settings: Settings,
+    say: Callable[[str], object],
+    job: str = "",
+    clouds: Sequence[str] = (),
+    seconds: float = REACH_SECONDS,
+) -> EmergencyReturn:
+    """Stops the processes of a job's runs, or of all, and returns all machines that these clouds, or all, show, within
+    `seconds`. A cloud that does not answer delays no other."""
     # A launcher that goes on would rent machines again, and one that ends returns its machines.
     locks = Paths(settings.home).locks
     jobs = [job] if job else [lock.stem for lock in locks.glob("*.lock")]
@@ -78,41 +78,51 @@ def return_shown(settings: Settings, say: Callable[[str], object], job: str = ""
     for process in launchers:
         with suppress(OSError):
             os.kill(cast("int", process), signal.SIGTERM)
-    named = ", ".join(f"process {process}" for process in launchers)
-    _wait(lambda: not any(is_running(locks, name) for name in jobs), f"{named} to return its machines", say)
+    shown, left = dict[str, ShownMachine](), dict[str, ShownMachine]()
+    patient_until = time.monotonic() + seconds / 2
 
-    clouds = tuple(dict.fromkeys(machine.market.partition("/")[0] for machine in before))
-    _wait(lambda: not _return_once(settings, job, clouds, say), f"{counted(len(before), 'machine')} to be gone", say)
-    left, failures = shown_machines(settings, say, job)
-    running = {machine.id for machine in left}
-    returned = tuple(machine for machine in before if machine.id not in running)
-    return EmergencyReturn(returned, tuple(left), tuple(failures))
-
-
-def _return_once(settings: Settings, job: str, clouds: Sequence[str], say: Callable[[str], object]) -> bool:
-    """Whether machines were running in these clouds, and their return was asked for."""
-
-    def returned(provider: CloudProvider) -> bool:
-        ids = [machine.id for machine in _running(settings, job, provider)[0]]
-        if ids:
-            provider.terminate(ids)
-        return bool(ids)
-
-    return bool(clouds) and any(answer is True for *_, answer in _asked(settings, clouds, returned, say))
-
-
-def _wait(until: Callable[[], bool], what: str, say: Callable[[str], object]) -> None:
-    give_up = wall_us() + round(RETURN_SECONDS * SECOND)
-    with waits_said(lambda: f"waiting until {moment(give_up)} at the latest for {what}; {UNPRICED}", say):
-        while not until() and wall_us() < give_up:
+    def returned(provider: CloudProvider) -> PartlyListed | None:
+        own = dict[str, ShownMachine]()
+        while True:
+            try:
+                machines, failure = _running(settings, job, provider)
+                running = {machine.id: _shown(machine) for machine in machines}
+                own |= running
+                shown.update(running)
+                left.update(running)
+                for gone in own.keys() - running.keys():
+                    left.pop(gone, None)
+                is_launching = any(is_running(locks, name) for name in jobs)
+                if not running and not is_launching:
+                    return failure
+                if running and (not is_launching or time.monotonic() >= patient_until):
+                    provider.terminate(list(running))
+            except ProviderError:
+                if not own:
+                    raise
             time.sleep(_PAUSE)
+
+    named = "".join(f", and process {process} to end" for process in launchers)
+    failures = [
+        f"{cloud}: not {'fully ' if isinstance(answer, PartlyListed) else ''}searched: {answer}"
+        for cloud, _, is_used, answer in _asked(settings, clouds, returned, say, seconds, f"to return machines{named}")
+        if answer is not None and (is_used or isinstance(answer, PartlyListed))
+    ]
+    remaining = dict(left)
+    gone = tuple(machine for id_, machine in tuple(shown.items()) if id_ not in remaining)
+    return EmergencyReturn(gone, tuple(remaining.values()), tuple(failures))
 
 
 def _asked(
-    settings: Settings, clouds: Sequence[str], ask: Callable[[CloudProvider], T], say: Callable[[str], object]
+    settings: Settings,
+    clouds: Sequence[str],
+    ask: Callable[[CloudProvider], T],
+    say: Callable[[str], object],
+    seconds: float,
+    what: str = "to list what they hold",
 ) -> Iterator[tuple[str, CloudProvider, bool, T | ProviderError]]:
     """The answers of the named clouds, or of all, to the same question, with whether each is used (see `providers`);
-    Unanswered stands for one that has not answered in time."""
+    Unanswered stands for one that has not answered within these seconds."""
 
     def answer(provider: CloudProvider) -> T | ProviderError:
         try:
@@ -122,8 +132,8 @@ def _asked(
 
     searched = list(providers(settings, clouds))
     calls = {cloud: partial(answer, provider) for cloud, provider, _ in searched}
-    answers = in_time(calls, SEARCH_SECONDS, "to list what they hold", UNPRICED, say)
-    late = Unanswered(f"no answer within {SEARCH_SECONDS:.0f} s; try again")
+    answers = in_time(calls, seconds, what, UNPRICED, say)
+    late = Unanswered(f"no answer within {seconds:.0f} s; try again")
     for cloud, provider, is_used in searched:
         yield cloud, provider, is_used, answers.get(cloud, late)
 
@@ -133,6 +143,10 @@ def _running(settings: Settings, job: str, provider: CloudProvider) -> tuple[lis
     listed, failure = as_far_as_listed(partial(provider.list, tags))
     alive = (machine for machine in listed if machine.state not in _NOT_RUNNING)
     return [machine for machine in alive if job in ("", job_of(machine.tags.get(RUN_TAG, "")))], failure
+
+
+def _shown(machine: Machine) -> ShownMachine:
+    return ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,7 @@ def orphans(settings: Settings, say: Callable[[str], object], clouds: Sequence[s
         Orphans(cloud, provider, is_used, failure=answer)
         if isinstance(answer, ProviderError)
         else Orphans(cloud, provider, is_used, *answer)
-        for cloud, provider, is_used, answer in _asked(settings, clouds, search, say)
+        for cloud, provider, is_used, answer in _asked(settings, clouds, search, say, SEARCH_SECONDS)
     ]
 
 
@@ -191,9 +205,9 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
     """The named clouds, or every cloud, and whether each is used: named here, in the log, or in the settings."""
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
         raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
-    known = read_log(settings)
+    launched_on = read_log(settings).clouds
     used = clouds or [
-        *known.clouds,
+        *launched_on,
         *settings.tables,
         *(cloud for key in settings.keys if is_cloud(cloud := key.partition("_")[0])),
     ]
@@ -201,7 +215,7 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
         if cloud != LOCAL:
             # In all regions. If the cloud's settings name regions: in those, and in the regions that jobs named.
             own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
-            named = sorted(known.clouds.get(cloud, ())) if own else ()
+            named = sorted(launched_on.get(cloud, ())) if own else ()
             yield cloud, cloud_provider(settings, (cloud,), tuple(dict.fromkeys((*own, *named)))), cloud in used
         else:
             # The local market, if it was ever started. Nothing is rented here, so no prices are needed.

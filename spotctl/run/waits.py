@@ -24,6 +24,10 @@ _LOOK_SECONDS = 0.25
 LONGEST_LEASE = LeaseTimes().committed
 """After this time without a runner, all machines of a run are gone."""
 
+REACH_SECONDS = 55.0
+"""A command that ends a run has returned every machine that it can reach after this time (after a minute with its own
+start), and has said when the leases of the others end, however silent clouds and object stores are."""
+
 UNPRICED = (
     "machines there cost their price meanwhile, and shut themselves down when nothing has renewed their leases for"
     f" {LONGEST_LEASE // MINUTE} minutes"

@@ -57,7 +57,7 @@ class Api(Protocol):
 class Fault:
     """The next `times` requests to a path containing `path` (after `skip` of them) get `reply` or a truncated one.
 
-    `lost`: the request is carried out, and its answer is lost. `delay_seconds`: the answer comes late.
+    `lost`: the request is carried out, and its answer is lost. `delay_seconds`: the answer comes late, or the `reply`.
     """
 
     path: str
@@ -99,6 +99,7 @@ class LoopbackServer:
             self.requests.append(request)
             fault = next((fault for fault in self.faults if fault.strikes(request)), None)
         if fault is not None and fault.reply is not None:
+            time.sleep(fault.delay_seconds)
             return fault.reply
         reply = self.api.answer(request)
         return fault.applied(reply) if fault else reply

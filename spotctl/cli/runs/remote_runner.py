@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Event
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 
 _REFRESH_SECONDS = 60.0
+_CLAIM_SECONDS, _LOG_SECONDS = 20.0, 30.0
+"""How long `stop` waits for what an object store says of a run, from the beginning: a store that does not even send
+the claim is silent. The log may be long, and the connection slow."""
+
 _FROM_STORE = "to come from its object store"
 """The awaited state of a run, in words, and the seconds that a command waits for it."""
 
@@ -112,7 +117,6 @@ def stop(session: Session, job: str) -> RunEnd | None:
     silent, and its machines go on."""
     from spotctl.cli.runs.live_runs import live_view
     from spotctl.run.remote_runner.client import RunnerClient, stop_run
-    from spotctl.run.remote_runner.fence import SILENT_SECONDS
     from spotctl.run.remote_runner.place import known_place
     from spotctl.run.remote_runner.start import RunnerLost
     from spotctl.run.waits import UNPRICED, in_time
@@ -121,14 +125,15 @@ def stop(session: Session, job: str) -> RunEnd | None:
     if place is None:
         return None
     client = RunnerClient(place, session.settings)
-    # A store that does not even send the claim is silent. The log may be long, and the connection slow.
     calls: dict[str, tuple[Callable[[], object], float]] = {
-        f"the claim of run {place.run}": (client.claim, SILENT_SECONDS),
-        f"the log of run {place.run}": (lambda: client.state, _REFRESH_SECONDS),
+        f"the claim of run {place.run}": (client.claim, _CLAIM_SECONDS),
+        f"the log of run {place.run}": (lambda: client.state, _LOG_SECONDS),
     }
-    for name, (call, seconds) in calls.items():
+    since = time.monotonic()
+    for name, (call, limit) in calls.items():
+        seconds = limit - (time.monotonic() - since)
         if name not in in_time({name: call}, seconds, _FROM_STORE, UNPRICED, session.remark):
-            raise RunnerLost(f"{name} did not come within {seconds:.0f} s")
+            raise RunnerLost(f"{name} did not come within {limit:.0f} s")
     if client.state.ended is not None:
         return None
     with live_view(session, from_here=True, leaving=Event()) as view:

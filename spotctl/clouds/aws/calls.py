@@ -7,7 +7,7 @@ error, with HTTP status 500.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import Lock
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pricing_data.errors import CloudError
 from pricing_data.units import MINUTE
-from spotctl.clouds.aws.orders import Row, machine_id
+from spotctl.clouds.aws.orders import CLOUD, Row, machine_id
 from spotctl.clouds.aws.session import AwsAnswer, AwsClient, AwsSession, Service
 from spotctl.clouds.errors import (
     MADE_WITHIN,
@@ -42,7 +42,12 @@ from spotctl.home.errors import BadRequest, SpotctlError
 
 T = TypeVar("T")
 
-_REGIONS_AT_A_TIME = 8
+_REGIONS_AT_A_TIME = 40
+"""More than there are, so that those that answer do not wait for those that do not."""
+
+REGION_SECONDS = 20.0
+"""After this time without an answer from any of them, the regions that are left count as silent."""
+
 # The largest page size of each operation that accepts a page size together with filters.
 _PAGE_ROWS = {
     "DescribeInstances": 1000,
@@ -118,7 +123,7 @@ class AwsCalls:
 
 
 def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[T]:
-    """Calls all regions in parallel and joins their answers. PartlyListed: some failed."""
+    """Calls all regions in parallel and joins their answers. PartlyListed: some failed, or were silent."""
     if len(regions) < 2:
         return [item for region in regions for item in call(region)]
 
@@ -128,11 +133,15 @@ def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[
         except ProviderError as error:
             return error
 
+    silent = Unanswered(f"{CLOUD}: no answer within {REGION_SECONDS:.0f} s; try again")
+    answers: dict[str, Sequence[T] | ProviderError] = dict.fromkeys(regions, silent)
     pool = ThreadPoolExecutor(_REGIONS_AT_A_TIME, "aws-region")
     try:
-        answers = dict(zip(regions, pool.map(attempt, regions), strict=True))
+        called = {pool.submit(attempt, region): region for region in regions}
+        while called and (answered := wait(called, REGION_SECONDS, FIRST_COMPLETED).done):
+            answers |= {called.pop(call): call.result() for call in answered}
     finally:
-        # After Ctrl-C, nobody waits for a region that does not answer.
+        # Nobody waits for a region that does not answer, nor after Ctrl-C for any.
         pool.shutdown(wait=False, cancel_futures=True)
     failures = {region: answer for region, answer in answers.items() if isinstance(answer, ProviderError)}
     listed = [item for answer in answers.values() if not isinstance(answer, ProviderError) for item in answer]

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from agileml.errors import AgileMLError
-from pricing_data.units import SECOND, bid_usd, counted, format_time, moment
+from pricing_data.units import SECOND, bid_usd, counted, format_time
 from spotctl.agent.data.patience import PATIENCE_SECONDS, is_temporary
 from spotctl.agent.data.stores import StoreRefused
-from spotctl.clouds.errors import ProviderError
+from spotctl.clouds.errors import ProviderError, Unanswered
 from spotctl.clouds.link import Invocation
 from spotctl.clouds.provider import CloudProvider, Machine, MachineState
 from spotctl.clouds.wiring import provider_of
@@ -25,7 +25,6 @@ from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.installation import INSTALLATION_TAG, RUN_TAG, installation_id
 from spotctl.home.paths import Paths
-from spotctl.home.wall_clock import wall_us
 from spotctl.log.budget import hourly
 from spotctl.log.folding import fold
 from spotctl.log.state import LogRow, RunState
@@ -52,6 +51,13 @@ LOOK_SECONDS = 3.0
 LEFTOVER_SECONDS = 90.0
 
 _ASK_SECONDS, _LOOK_SECONDS = 10.0, 5.0
+
+_CLEAR_SECONDS = 30.0
+"""How long one look for what an ended run left may take, and to fetch what it printed."""
+
+HEAR_SECONDS, CLAIM_SECONDS, RETURN_SECONDS = 38.0, 15.0, 15.0
+"""How long a runner may take to hear that its run ends, the object store to take the claim after that, and then the
+cloud to return the machines: less than `REACH_SECONDS`, as a store that answers does so at once."""
 
 
 class RunnerClient:
@@ -215,8 +221,15 @@ class RunnerClient:
 def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
     """Stops a run and returns its machines. If the runner is gone, this process takes its place. RunnerLost: it cannot,
     because the object store does not answer."""
+    runner = f"the runner of {client.place.run}"
+    hears = (
+        f"to hear that its run ends; if it does not, or is silent for {SILENT_SECONDS:.0f} s, this computer returns its"
+        " machines"
+    )
+    costs = f"they cost at most {bid_usd(hourly(client.state))} an hour meanwhile"
     try:
-        _ask(client, note)
+        if runner not in in_time({runner: partial(_ask, client)}, HEAR_SECONDS, hears, costs, note):
+            raise RunnerLost(f"run {client.place.run}: its runner has not heard that its run ends")
         ending = client.follow(on_turn, lambda: False, note)
         assert ending is not None
     except RunnerLost as error:
@@ -229,24 +242,36 @@ def stop_run(client: RunnerClient, on_turn: Callable[[RunState], None], note: Ca
 def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: Callable[[str], None]) -> RunEnd:
     """Becomes the runner, and ends the run: returns every machine that the copied log or the cloud knows. RunnerLost:
     the object store does not take the claim of this process."""
-    ends, name = end_awaited(replace(client.state, stopping=runs.ON_REQUEST)), f"the claim of run {client.place.run}"
-    calls = {name: lambda: (_is_gone(client), Fence(client.place.claim(LAUNCHER), ""))}
+    name, costs = f"the claim of run {client.place.run}", f"{bid_usd(hourly(client.state))} an hour at most meanwhile"
+    calls = {name: lambda: (client.claim(), Fence(client.place.claim(LAUNCHER), ""))}
     try:
-        answers = in_time(calls, SILENT_SECONDS, "to be taken by its object store", UNPRICED, note)
+        taken = in_time(calls, CLAIM_SECONDS, "to be taken by its object store", f"its machines cost {costs}", note)
     except StoreRefused as error:
         raise RunnerLost(f"run {client.place.run}: {error}") from error
-    if name not in answers:
-        raise RunnerLost(f"{name} was not taken within {SILENT_SECONDS:.0f} s")
-    gone, fence = answers[name]
-    with waits_said(lambda: ends, note):
-        try:
-            listed = client.machines()
-            client.provider.terminate([machine.id for machine in listed])
-            note(f"{counted(len(listed), 'machine')} returned")
-        except ProviderError as error:
-            leases = ", ".join(f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive)
-            note(f"not all machines could be returned: {error}; those left end with their leases: {leases}")
-    if not gone:
+    if name not in taken:
+        raise RunnerLost(f"{name} was not taken within {CLAIM_SECONDS:.0f} s")
+    earlier, fence = taken[name]
+
+    def returned() -> set[str]:
+        ids = [machine.id for machine in client.machines()]
+        client.provider.terminate(ids)
+        return set(ids)
+
+    try:
+        cloud = client.provider.name
+        found = in_time({cloud: returned}, RETURN_SECONDS, "to return the machines", f"they cost {costs}", note)
+        if cloud not in found:
+            raise Unanswered(f"{cloud}: no answer within {RETURN_SECONDS:.0f} s")
+        note(f"{counted(len(found[cloud]), 'machine')} returned")
+        is_gone = earlier is None or not earlier.holder or bool(earlier.failure) or earlier.holder not in found[cloud]
+    except ProviderError as error:
+        leases = ", ".join(f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive)
+        note(
+            f"not all machines could be returned: {error}; those left end with their leases: {leases}; they cost"
+            f" {costs}"
+        )
+        is_gone = False
+    if not is_gone:
         note(f"machines that its runner has just ordered may still appear: waiting {SETTLE_SECONDS:.0f} s for them")
         settle(fence)
     start = len(client.rows())
@@ -296,19 +321,21 @@ def clear_up(client: RunnerClient, note: Callable[[str], None], seconds: float =
     Once nothing of the run is left elsewhere, its home with its keys is removed. If that takes longer than `seconds`,
     the next command tries again.
     """
-    give_up, until = time.monotonic() + seconds, moment(wall_us() + round(seconds * SECOND))
-    awaited = (
-        f"run {client.place.run} has ended: waiting until {until} at the latest for the machine of its runner, and its"
-        f" output; {UNPRICED}"
-    )
-    with waits_said(lambda: awaited if seconds else "", note):
+    give_up = time.monotonic() + seconds
+
+    def cleared() -> bool:
         while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
             time.sleep(_LOOK_SECONDS)
         # The runner copies the output after the end of the run is in the log, and before its machine is gone.
         # If it cannot be fetched, it stays in the object store.
         with suppress(OSError):
             fetch_output(client.place.location, Paths(client.own_settings.home).output(client.place.run), LAUNCHER)
-    if nothing_left:
+        return nothing_left
+
+    # The wait ends even if the cloud or the store does not answer.
+    name, limit = f"the machine of the runner of {client.place.run}", max(seconds, 0.0) + _CLEAR_SECONDS
+    answers = in_time({name: cleared}, limit, "to be gone after the run's end, and for its output", UNPRICED, note)
+    if answers.get(name):
         shutil.rmtree(client.settings.home, ignore_errors=True)
 
 
@@ -322,13 +349,9 @@ def _nothing_left(client: RunnerClient) -> bool:
         return False
 
 
-def _ask(client: RunnerClient, note: Callable[[str], None]) -> None:
+def _ask(client: RunnerClient) -> None:
     """Asks the runner to stop until it has heard. RunnerLost: it is silent, or its machine is gone."""
-    state, watch = client.state, Watch(SILENT_SECONDS)
-    note(
-        f"asking its runner to stop; once it is silent for {SILENT_SECONDS:.0f} s, this computer returns its machines,"
-        f" which cost at most {bid_usd(hourly(state))} an hour meanwhile"
-    )
+    watch = Watch(SILENT_SECONDS)
     while not client.ask(["stop", client.place.job], _ASK_SECONDS):
         state, claim = client.read_state(), client.claim()
         if state.stopping is not None or state.ended is not None:

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from spotctl.log.events import RunBegan
 from spotctl.log.loss import rows_written
 from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
+from spotctl.run.remote_runner.start import Superseded
 from spotctl.run.work import resume_state
 
 SEGMENT_ROWS = 500
@@ -213,30 +214,36 @@ class OutputCopier:
     """Copies what the machines of a run have printed to the run's place, so that it outlives the runner's machine.
 
     Files are copied whole: the larger they are, the more seldom. That may take long, so it has a thread of its own.
+    `hold` makes sure that this is still the runner, and raises Superseded if it is not: one that stood still must not
+    overwrite what its successor has copied.
     """
 
-    def __init__(self, folder: Path, location: str) -> None:
-        self._folder, self._location = folder, f"{location}/output"
+    def __init__(self, folder: Path, location: str, hold: Callable[[], None]) -> None:
+        self._folder, self._location, self._hold = folder, f"{location}/output", hold
         self._sizes: dict[str, int] = {}
         self._lock = Lock()
 
     def run(self, stop: Event) -> None:
-        """Copies until `stop` is set. What fails is tried again."""
+        """Copies until `stop` is set, or another runner has taken over. What fails is tried again."""
         took = 0.0
         while not stop.wait(max(OUTPUT_SECONDS, _TIMES_AS_LONG * took)):
             begun = time.monotonic()
-            with suppress(OSError, AgentError):
-                self.copy()
+            try:
+                with suppress(OSError, AgentError):
+                    self.copy()
+            except Superseded:
+                return
             took = time.monotonic() - begun
 
     def copy(self) -> None:
-        """Copies the files that have grown. Raises OSError."""
+        """Copies the files that have grown. Raises OSError or Superseded."""
         place = place_of(self._location, MACHINE)
         assert place is not None
         with self._lock:
             for path in self._folder.glob("*"):
                 if path.stat().st_size != self._sizes.get(path.name):
                     content = path.read_bytes()
+                    self._hold()
                     place.bucket.write(place.prefix + path.name, [content])
                     self._sizes[path.name] = len(content)
 

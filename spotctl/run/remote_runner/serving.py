@@ -119,7 +119,7 @@ def _serve(
 
     stop = threading.Event()
     admission = Admission(store, Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh", "authorized_keys"))
-    output = OutputCopier(paths.output(start.run), place.location)
+    output = OutputCopier(paths.output(start.run), place.location, fence.hold)
     threading.Thread(target=attend, args=(fence, copier, admission, stop), daemon=True).start()
     threading.Thread(target=output.run, args=(stop,), daemon=True).start()
     threading.Thread(target=StandbyKeeper(start, settings, _note).run, args=(stop,), daemon=True).start()

@@ -9,8 +9,10 @@ from typing import cast
 
 import pytest
 
+from pricing_data.market import Market
 from spotctl.clouds.aws.cloud import AwsMachineSettings
-from spotctl.clouds.provider import CloudProvider, Resource
+from spotctl.clouds.errors import Throttled
+from spotctl.clouds.provider import CloudProvider, Machine, MachineState, Resource
 from spotctl.files.job.reader import loads, written
 from spotctl.home.config import Settings
 from spotctl.home.installation import RUN_TAG
@@ -103,3 +105,34 @@ def test_a_cloud_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pyt
     )
     assert searching.remove_orphans([holding], print) == ["aws: not all was removed within 0 s; try again"]
     over.set()
+
+
+class Answering(Cloud):
+    """One machine runs until it is returned, which fails once."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.calls = 0
+
+    def list(self, _: Mapping[str, str]) -> tuple[Machine, ...]:
+        market = Market("gcp", "us-central1", "us-central1-a", "n2-standard-4")
+        machine = Machine("gcp:us-central1-a:one", market, None, MachineState.RUNNING, 0, {RUN_TAG: "far-1"})
+        return (machine,) if self.calls < 2 else ()
+
+    def terminate(self, _: Sequence[str]) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            raise Throttled("slow down")
+
+
+def test_a_cloud_that_never_answers_delays_no_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, over = Settings(home=tmp_path), Event()
+    silent = Silent(settings, over)
+    monkeypatch.setattr(silent, "list", silent.resources, raising=False)
+    clouds = {"aws": silent, "gcp": Answering(settings)}
+    monkeypatch.setattr(searching, "providers", lambda *_: ((name, cloud, True) for name, cloud in clouds.items()))
+    ended = searching.return_shown(settings, print, seconds=5.0)
+    over.set()
+    assert [machine.id for machine in ended.returned] == ["gcp:us-central1-a:one"]
+    assert ended.left == ()
+    assert ended.failures == ("aws: not searched: no answer within 5 s; try again",)

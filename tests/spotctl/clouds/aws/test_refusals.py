@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import cast
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
+from spotctl.clouds.aws import calls
 from spotctl.clouds.aws.calls import ABSENT, REFUSALS, code_of, error_of
 from spotctl.clouds.aws.orders import STANDARD, pool_of
 from spotctl.clouds.aws.provider import ACCESS, AwsProvider
@@ -249,6 +252,21 @@ def test_a_refused_list_does_not_look_empty(ec2: Ec2) -> None:
         assert (len(listed.value.listed), listed.value.parts) == (2, ("aws:us-west-2:",))
         ec2.server.faults.clear()
     assert len(here.list({})) == 2
+
+
+def test_a_silent_region_delays_the_others_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "REGION_SECONDS", 3.0)
+    over = Event()
+
+    def listed(region: str) -> Sequence[str]:
+        if region == "us-west-2":
+            over.wait()
+        return (region,)
+
+    with pytest.raises(PartlyListed, match="aws: no answer within 3 s") as found:
+        calls.in_each(["eu-west-1", "us-west-2", "us-east-1"], listed)
+    over.set()
+    assert (found.value.listed, found.value.parts) == (("eu-west-1", "us-east-1"), ("aws:us-west-2:",))
 
 
 def test_codes_of_what_is_gone_are_those_that_say_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from socket import create_server
 from threading import Event
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -14,11 +15,16 @@ from spotctl.cli.runs import remote_runner
 from spotctl.cli.session import Session
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
+from spotctl.log import events as ev
 from spotctl.log.state import Allocation, Held, RunState
+from spotctl.log.store import EventLog
+from spotctl.run import waits
 from spotctl.run.remote_runner import client, fence, homes
 from spotctl.run.remote_runner.fence import SILENT_SECONDS, Claim
 from spotctl.run.remote_runner.place import RunPlace, keep
 from spotctl.run.remote_runner.start import RunnerLost
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.run.remote_runner.test_fence import Cell, Clock
 
 if TYPE_CHECKING:
     from spotctl.run.remote_runner.client import RunnerClient
@@ -87,8 +93,7 @@ class Silent(Runner):
 def test_a_runner_that_should_stop_is_given_up_once_it_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then, the user knows what is waited for, and what it costs."""
-    now, said = [0.0], list[str]()
+    now = [0.0]
 
     def clock() -> float:
         now[0] += 5.0
@@ -98,12 +103,24 @@ def test_a_runner_that_should_stop_is_given_up_once_it_is_silent(
     monkeypatch.setattr("time.sleep", lambda _: None)
     runner = Silent(tmp_path)
     with pytest.raises(RunnerLost, match="its runner is silent"):
-        client._ask(cast("RunnerClient", runner), said.append)
+        client._ask(cast("RunnerClient", runner))
     assert now[0] == pytest.approx(SILENT_SECONDS, abs=10)
     assert runner.asked > 1
-    (line,) = said
-    assert "once it is silent for 35 s" in line
-    assert "which cost at most $0.6000 an hour meanwhile" in line
+
+
+def test_a_runner_that_lives_but_hears_nothing_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It renews its claim, and no command reaches it. The user knows what is waited for, and what that costs."""
+    said, over, runner = list[str](), Event(), Silent(tmp_path)
+    monkeypatch.setattr(waits, "SAY_AFTER", 0.0)
+    monkeypatch.setattr(client, "HEAR_SECONDS", 1.0)
+    monkeypatch.setattr(client, "_ask", lambda _: over.wait())
+    monkeypatch.setattr(client, "take_over", lambda *_: "taken over")
+    monkeypatch.setattr(client, "clear_up", lambda *_: None)
+    assert client.stop_run(cast("RunnerClient", runner), lambda _: None, said.append) == cast("Any", "taken over")
+    over.set()
+    assert said[-1] == "run job-1: its runner has not heard that its run ends"
+    assert "for the runner of job-1 to hear that its run ends; if it does not, or is silent for 35 s," in said[0]
+    assert said[0].endswith("this computer returns its machines; they cost at most $0.6000 an hour meanwhile")
 
 
 @pytest.mark.parametrize("looks", [1, 3])
@@ -158,9 +175,29 @@ def test_what_machines_print_is_copied_while_the_run_goes_on_and_only_if_there_i
                 file.write(printed or "")
             return printed is None
 
-    homes.OutputCopier(tmp_path, "gs://bucket/run").run(cast("Event", Stop()))
+    homes.OutputCopier(tmp_path, "gs://bucket/run", lambda: None).run(cast("Event", Stop()))
     # The first copy failed, so that the second one has what the first one should have.
     assert bucket.written == [("output/machine", b"1\n"), ("output/machine", b"1\n2\n")]
+
+
+def test_a_runner_that_stood_still_does_not_overwrite_what_its_successor_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has told it yet that another took over: it finds out when it is about to write."""
+    bucket, cell, clock = Bucket(), Cell(), Clock()
+    bucket.refusals = 0
+    monkeypatch.setattr(homes, "place_of", lambda *_: SimpleNamespace(bucket=bucket, prefix="output/"))
+    folders, copiers = [tmp_path / name for name in ("old", "new")], list[homes.OutputCopier]()
+    for folder, printed in zip(folders, ("1\n", "1\n2\n"), strict=True):
+        folder.mkdir()
+        (folder / "machine").write_text(printed)
+        copiers.append(homes.OutputCopier(folder, "gs://bucket/run", fence.Fence(cell, folder.name, clock).hold))
+        clock.now += 2 * fence.STALE_SECONDS
+    copiers[1].copy()
+    looks = iter([False, True])
+    copiers[0].run(cast("Event", SimpleNamespace(wait=lambda _: next(looks))))
+    assert next(looks), "it has ended"
+    assert bucket.written == [("output/machine", b"1\n2\n")]
 
 
 def test_a_store_that_does_not_answer_holds_up_no_status(
@@ -172,10 +209,34 @@ def test_a_store_that_does_not_answer_holds_up_no_status(
     keep(RunPlace("far", "far-1", "s3://results/spotctl/far-1"), session.settings)
     monkeypatch.setattr(client, "refresh_run", lambda *_: over.wait())
     monkeypatch.setattr(client.RunnerClient, "claim", lambda _: over.wait())
-    monkeypatch.setattr(fence, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(remote_runner, "_CLAIM_SECONDS", 0.0)
     monkeypatch.setattr(remote_runner, "_REFRESH_SECONDS", 0.0)
     assert remote_runner.refresh(session) == set()
     with pytest.raises(RunnerLost, match="the claim of run far-1 did not come within 0 s"):
         remote_runner.stop(session, "far")
     over.set()
     assert capsys.readouterr().err == "the state of run far-1 did not come within 0 s\n"
+
+
+def test_stop_ends_though_cloud_and_store_are_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sockets take connections and never answer. What may go on is named, with its cost and its end."""
+    home, market = Paths(tmp_path / "home"), Market("aws", "us-east-1", "us-east-1a", "c6i.large")
+    home.elsewhere("far").mkdir(parents=True)
+    keep(RunPlace("far", "far-1", "s3://results/spotctl/far-1"), Settings(tmp_path / "home"))
+    with EventLog(home.log) as log:
+        log.append("far-1", 0, ev.RunBegan("far", "aws", {}, "/nowhere", 0))
+        log.append("far-1", 0, ev.RentIntended(1, market, 1, None, 85_000_000, 1.0, True, 10**15))
+        log.append("far-1", 0, ev.Rented(1, (ev.Granted("aws:us-east-1:i-1", 0),)))
+    monkeypatch.setattr(remote_runner, "_CLAIM_SECONDS", 1.0)
+    monkeypatch.setattr(waits, "REACH_SECONDS", 2.0)
+    with create_server(("127.0.0.1", 0), backlog=64) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+        ended = spotctl("stop", "far", AWS_ENDPOINT_URL=address, SPOTCTL_HOME=str(tmp_path / "home"), **keys)
+    assert ended.code == 1
+    said = ended.err.splitlines()
+    assert "the claim of run far-1 did not come within 1 s" in said
+    assert "aws: not searched: no answer within 2 s; try again" in said
+    assert said[-2].startswith("machines that a cloud did not show shut themselves down by 2")
+    assert said[-2].endswith("; of those that the log knows, aws:us-east-1:i-1, an hour costs at most $0.0850")
+    assert said[-1] == "'spotctl stop far' writes down the end of the run once its object store answers"
