@@ -51,7 +51,7 @@ class EmergencyReturn:
 def shown_machines(settings: Settings, say: Callable[[str], object]) -> tuple[list[ShownMachine], list[str]]:
     """The machines that the providers show running; and the clouds that could not be searched."""
     shown, failures = list[ShownMachine](), list[str]()
-    for cloud, _, is_used, answer in _asked(settings, (), partial(_running, settings, ""), say, SEARCH_SECONDS):
+    for cloud, is_used, answer in _asked(settings, (), partial(_running, settings, ""), say, SEARCH_SECONDS):
         if isinstance(answer, ProviderError):
             failures += [f"{cloud}: not searched: {answer}"] if is_used else []
             continue
@@ -105,7 +105,7 @@ def return_shown(
     named = "".join(f", and process {process} to end" for process in launchers)
     failures = [
         f"{cloud}: not {'fully ' if isinstance(answer, PartlyListed) else ''}searched: {answer}"
-        for cloud, _, is_used, answer in _asked(settings, clouds, returned, say, seconds, f"to return machines{named}")
+        for cloud, is_used, answer in _asked(settings, clouds, returned, say, seconds, f"to return machines{named}")
         if answer is not None and (is_used or isinstance(answer, PartlyListed))
     ]
     remaining = dict(left)
@@ -120,13 +120,13 @@ def _asked(
     say: Callable[[str], object],
     seconds: float,
     what: str = "to list what they hold",
-) -> Iterator[tuple[str, CloudProvider, bool, T | ProviderError]]:
+) -> Iterator[tuple[str, bool, T | ProviderError]]:
     """The answers of the named clouds, or of all, to the same question, with whether each is used (see `providers`);
     Unanswered stands for one that has not answered within these seconds."""
 
-    def answer(provider: CloudProvider) -> T | ProviderError:
+    def answer(provider: Callable[[], CloudProvider]) -> T | ProviderError:
         try:
-            return ask(provider)
+            return ask(provider())
         except ProviderError as error:
             return error
 
@@ -134,8 +134,8 @@ def _asked(
     calls = {cloud: partial(answer, provider) for cloud, provider, _ in searched}
     answers = in_time(calls, seconds, what, UNPRICED, say)
     late = Unanswered(f"no answer within {seconds:.0f} s; try again")
-    for cloud, provider, is_used in searched:
-        yield cloud, provider, is_used, answers.get(cloud, late)
+    for cloud, _, is_used in searched:
+        yield cloud, is_used, answers.get(cloud, late)
 
 
 def _running(settings: Settings, job: str, provider: CloudProvider) -> tuple[list[Machine], PartlyListed | None]:
@@ -155,16 +155,16 @@ class Orphans:
     if the log or the settings name it, or the user does."""
 
     cloud: str
-    provider: CloudProvider
     is_used: bool
     resources: tuple[Resource, ...] = ()
     failure: ProviderError | None = None
+    provider: CloudProvider | None = None
 
 
 def orphans(settings: Settings, say: Callable[[str], object], clouds: Sequence[str] = ()) -> list[Orphans]:
     """The orphans of these clouds; if none is named, of every cloud: the log may have lost what was launched."""
 
-    def search(provider: CloudProvider) -> tuple[tuple[Resource, ...], PartlyListed | None]:
+    def search(provider: CloudProvider) -> tuple[tuple[Resource, ...], PartlyListed | None, CloudProvider]:
         tags = {INSTALLATION_TAG: installation_id(settings.home)}
         existing, failure = as_far_as_listed(partial(provider.resources, tags))
         # Read afterwards: what a run has rented that began in the meantime is not orphaned.
@@ -175,13 +175,13 @@ def orphans(settings: Settings, say: Callable[[str], object], clouds: Sequence[s
             for resource in existing
             if (run := resource.tags.get(RUN_TAG, "")) not in active and not is_running(locks, job_of(run))
         )
-        return tuple(orphaned), failure
+        return tuple(orphaned), failure, provider
 
     return [
-        Orphans(cloud, provider, is_used, failure=answer)
+        Orphans(cloud, is_used, failure=answer)
         if isinstance(answer, ProviderError)
-        else Orphans(cloud, provider, is_used, *answer)
-        for cloud, provider, is_used, answer in _asked(settings, clouds, search, say, SEARCH_SECONDS)
+        else Orphans(cloud, is_used, *answer)
+        for cloud, is_used, answer in _asked(settings, clouds, search, say, SEARCH_SECONDS)
     ]
 
 
@@ -189,6 +189,7 @@ def remove_orphans(orphaned: Sequence[Orphans], say: Callable[[str], object]) ->
     """Removes what was found in each cloud, even if another one fails; returns the failures."""
 
     def removed(part: Orphans) -> str:
+        assert part.provider is not None
         try:
             part.provider.remove(part.resources)
         except SpotctlError as error:
@@ -201,8 +202,11 @@ def remove_orphans(orphaned: Sequence[Orphans], say: Callable[[str], object]) ->
     return [answer for cloud in left if (answer := answers.get(cloud, f"{cloud}: {late}"))]
 
 
-def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[str, CloudProvider, bool]]:
-    """The named clouds, or every cloud, and whether each is used: named here, in the log, or in the settings."""
+def providers(
+    settings: Settings, clouds: Sequence[str] = ()
+) -> Iterator[tuple[str, Callable[[], CloudProvider], bool]]:
+    """The named clouds, or every cloud, how to make each one's provider, which imports its SDK, and whether it is used:
+    named here, in the log, or in the settings."""
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
         raise BadRequest(f"cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
     launched_on = read_log(settings).clouds
@@ -216,14 +220,15 @@ def providers(settings: Settings, clouds: Sequence[str] = ()) -> Iterator[tuple[
             # In all regions. If the cloud's settings name regions: in those, and in the regions that jobs named.
             own: tuple[str, ...] = getattr(settings.tables.get(cloud), "regions", ())
             named = sorted(launched_on.get(cloud, ())) if own else ()
-            yield cloud, cloud_provider(settings, (cloud,), tuple(dict.fromkeys((*own, *named)))), cloud in used
+            regions = tuple(dict.fromkeys((*own, *named)))
+            yield cloud, partial(cloud_provider, settings, (cloud,), regions), cloud in used
         else:
             # The local market, if it was ever started. Nothing is rented here, so no prices are needed.
             from spotctl.clouds.local.provider import LocalProvider
             from spotctl.clouds.local.replayed import Replayed
 
-            local = LocalProvider(settings.home / LOCAL, lambda: Replayed.of(()))
-            if local.has_begun:
+            local = partial(LocalProvider, settings.home / LOCAL, lambda: Replayed.of(()))
+            if local().has_begun:
                 yield cloud, local, True
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from pricing_data.units import SECOND, parse_time
 from spotctl.agent.data.locations import place_of
 from spotctl.run.environment import LAUNCHER
 from spotctl.run.remote_runner.fence import Claim
@@ -21,7 +22,7 @@ from tests.cloud.namespaces import Namespaces
 from tests.cloud.outages import doors
 from tests.cloud.test_launch import running
 from tests.cloud.test_remote_runner import JOB
-from tests.servers.loopback import Fault
+from tests.servers.loopback import Fault, Reply
 
 pytestmark = [
     pytest.mark.cloud,
@@ -109,7 +110,7 @@ def test_a_run_whose_runner_and_standby_are_dead_is_ended_from_here(
         assert re.search(r"the last lease ends at 2.*'spotctl stop counting' returns its machines", hint)
         stopped = laptop.run("stop", "counting")
         assert stopped.returncode == 0
-        assert "asking its runner to stop; once it is silent for 35 s" in stopped.stderr
+        assert "to hear that its run ends; if it does not, or is silent for 35 s, this computer" in stopped.stderr
         assert "2 machines returned" in stopped.stderr
         assert running(cloud.server) == []
         assert laptop.run("logs", "counting").stdout
@@ -137,6 +138,30 @@ def test_a_run_whose_store_is_silent_keeps_no_machine(cloud: SimulatedCloud, tmp
         assert running(cloud.server) == []
         assert cloud.server.resources() == ()
         assert len(cloud.server.machines()) == 2
+
+
+def test_a_stop_is_over_in_time_though_cloud_and_store_are_silent(cloud: SimulatedCloud, tmp_path: Path) -> None:
+    """It says what may go on, until when, and what that costs. The next one ends the run."""
+    silence = Fault("", Reply(503), times=-1, delay_seconds=1000.0)
+    with moved(cloud, tmp_path) as (laptop, _, _):
+        laptop.run("status", "counting")
+        for door in doors(cloud):
+            door.faults.append(silence)
+        stopped = laptop.run("stop", "counting")
+        assert stopped.returncode == 1, stopped.stderr
+        first, *_, last = (parse_time(one) for one in re.findall(r"until (\S+Z) at the latest", stopped.stderr))
+        # The first wait ends 20 s after the command began.
+        assert last - first <= 40 * SECOND, stopped.stderr
+        assert f"{cloud.name}: not searched: no answer within" in stopped.stderr
+        going_on = (
+            r"shut themselves down by 2\S+Z, .*; of those that the log knows, \S+, \S+, an hour costs at most \$0\."
+        )
+        assert re.search(going_on, stopped.stderr), stopped.stderr
+        for door in doors(cloud):
+            door.faults.remove(silence)
+        assert laptop.answer("stop", "counting")["outcome"] == "stopped"
+        assert running(cloud.server) == []
+        assert cloud.server.resources() == ()
 
 
 def holder(place: RunPlace) -> str:

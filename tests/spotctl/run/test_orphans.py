@@ -100,9 +100,8 @@ def test_a_cloud_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(searching, "REMOVAL_SECONDS", 0.0)
     (found,) = searching.orphans(settings, print, ["aws"])
     assert str(found.failure) == "no answer within 0 s; try again"
-    holding = searching.Orphans(
-        "aws", cast("CloudProvider", silent), is_used=True, resources=(Resource("disk", "d", {}),)
-    )
+    provider, disk = cast("CloudProvider", silent), Resource("disk", "d", {})
+    holding = searching.Orphans("aws", is_used=True, resources=(disk,), provider=provider)
     assert searching.remove_orphans([holding], print) == ["aws: not all was removed within 0 s; try again"]
     over.set()
 
@@ -130,8 +129,8 @@ def test_a_cloud_that_never_answers_delays_no_return(tmp_path: Path, monkeypatch
     silent = Silent(settings, over)
     monkeypatch.setattr(silent, "list", silent.resources, raising=False)
     clouds = {"aws": silent, "gcp": Answering(settings)}
-    monkeypatch.setattr(searching, "providers", lambda *_: ((name, cloud, True) for name, cloud in clouds.items()))
-    ended = searching.return_shown(settings, print, seconds=5.0)
+    monkeypatch.setattr(searching, "cloud_provider", lambda _, names, __: clouds[names[0]])
+    ended = searching.return_shown(settings, print, "", list(clouds), seconds=5.0)
     over.set()
     assert [machine.id for machine in ended.returned] == ["gcp:us-central1-a:one"]
     assert ended.left == ()
