@@ -25,7 +25,6 @@ _LEAST_SECONDS = 10.0
 """However long a command has waited before, clouds get this time to return machines."""
 
 if TYPE_CHECKING:
-    from spotctl.home.config import Settings
     from spotctl.log.events import RunEnded
     from spotctl.log.state import RunState
     from spotctl.run.orphans import EmergencyReturn, Orphans
@@ -161,14 +160,18 @@ def _return_shown(session: Session, why: SpotctlError | str, job: str, since: in
 
     A runner that does not answer is on one of these machines, as is its standby. So they rent no others.
     """
-    from spotctl.run.orphans import return_shown
+    from pricing_data.units import bid_usd
+    from spotctl.log.budget import hourly
+    from spotctl.log.statuses import read_log
+    from spotctl.run.orphans import job_of, return_shown
     from spotctl.run.remote_runner.start import RunnerLost
     from spotctl.run.start import runs
     from spotctl.run.waits import LONGEST_LEASE, REACH_SECONDS
 
-    settings, clouds = session.settings, list[str]()
+    settings, going_on, clouds = session.settings, list["RunState"](), list[str]()
     if isinstance(why, RunnerLost):
-        clouds = [cloud for run in _going_on(settings, job) if run.began for cloud in run.began.provider.split("+")]
+        going_on = [one for one in read_log(settings).latest if one.ended is None and job_of(one.run) == job]
+        clouds = [cloud for run in going_on if run.began for cloud in run.began.provider.split("+")]
         # Where the run was launched by another installation, its machines have that one's tags.
         settings = replace(settings, home=Paths(settings.home).elsewhere(job))
     if not json_:
@@ -183,36 +186,20 @@ def _return_shown(session: Session, why: SpotctlError | str, job: str, since: in
         session.remark("all machines that the providers showed were returned" if not ended.left else "try again")
     if ended.left or ended.failures or isinstance(why, RunnerLost):
         over = f"by {moment(wall_us() + LONGEST_LEASE)}, when their leases are over, unless a runner goes on"
-        session.remark(f"machines that a cloud did not show shut themselves down {over}{_unseen(session, ended, job)}")
+        gone = {machine.id for machine in ended.returned}
+        unseen = [
+            replace(state, machines={name: held for name, held in state.machines.items() if name not in gone})
+            for state in going_on
+        ]
+        if ended.failures and (names := ", ".join(held.id for state in unseen for held in state.alive)):
+            usd = bid_usd(sum(map(hourly, unseen)))
+            over += f"; of those that the log knows, {names}, an hour costs at most {usd}"
+        session.remark(f"machines that a cloud did not show shut themselves down {over}")
     if isinstance(why, RunnerLost):
         session.remark(f"'spotctl stop {job}' writes down the end of the run once its object store answers")
     if isinstance(why, UnreadableJob) and not ended.left and not ended.failures:
         runs.end_unread(job, session.settings, why)
     return ended
-
-
-def _going_on(settings: Settings, job: str) -> list[RunState]:
-    """The runs of a job, or of all, that have not ended by this computer's log."""
-    from spotctl.log.statuses import read_log
-    from spotctl.run.orphans import job_of
-
-    return [one for one in read_log(settings).latest if one.ended is None and job in ("", job_of(one.run))]
-
-
-def _unseen(session: Session, ended: EmergencyReturn, job: str) -> str:
-    """Which machines of the log may go on because their cloud was not fully searched, and what they cost meanwhile."""
-    from pricing_data.units import bid_usd
-    from spotctl.log.budget import hourly
-
-    returned = {machine.id for machine in ended.returned}
-    states = [
-        replace(state, machines={name: held for name, held in state.machines.items() if name not in returned})
-        for state in _going_on(session.settings, job)
-    ]
-    names = ", ".join(held.id for state in states for held in state.alive)
-    if not ended.failures or not names:
-        return ""
-    return f"; of those that the log knows, {names}, an hour costs at most {bid_usd(sum(map(hourly, states)))}"
 
 
 def _emergency(session: Session, why: SpotctlError | str, since: int, job: str = "", *, json_: bool) -> NoReturn:

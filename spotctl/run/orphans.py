@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 from pricing_data.known_clouds import cloud_names, is_cloud
 from spotctl.clouds.errors import PartlyListed, ProviderError, Unanswered, as_far_as_listed
-from spotctl.clouds.provider import CloudProvider, Machine, MachineState, Resource
+from spotctl.clouds.provider import CloudProvider, MachineState, Resource
 from spotctl.clouds.wiring import cloud_provider
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -56,7 +56,7 @@ def shown_machines(settings: Settings, say: Callable[[str], object]) -> tuple[li
             failures += [f"{cloud}: not searched: {answer}"] if is_used else []
             continue
         machines, failure = answer
-        shown += map(_shown, machines)
+        shown += machines
         failures += [] if failure is None else [f"{cloud}: not fully searched: {failure}"]
     return shown, failures
 
@@ -86,7 +86,7 @@ def return_shown(
         while True:
             try:
                 machines, failure = _running(settings, job, provider)
-                running = {machine.id: _shown(machine) for machine in machines}
+                running = {machine.id: machine for machine in machines}
                 own |= running
                 shown.update(running)
                 left.update(running)
@@ -138,15 +138,15 @@ def _asked(
         yield cloud, is_used, answers.get(cloud, late)
 
 
-def _running(settings: Settings, job: str, provider: CloudProvider) -> tuple[list[Machine], PartlyListed | None]:
+def _running(settings: Settings, job: str, provider: CloudProvider) -> tuple[list[ShownMachine], PartlyListed | None]:
     tags = {INSTALLATION_TAG: installation_id(settings.home)}
     listed, failure = as_far_as_listed(partial(provider.list, tags))
-    alive = (machine for machine in listed if machine.state not in _NOT_RUNNING)
-    return [machine for machine in alive if job in ("", job_of(machine.tags.get(RUN_TAG, "")))], failure
-
-
-def _shown(machine: Machine) -> ShownMachine:
-    return ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market))
+    alive = (
+        ShownMachine(machine.id, machine.tags.get(RUN_TAG, ""), str(machine.market))
+        for machine in listed
+        if machine.state not in _NOT_RUNNING
+    )
+    return [machine for machine in alive if job in ("", job_of(machine.run))], failure
 
 
 @dataclass(frozen=True, slots=True)
