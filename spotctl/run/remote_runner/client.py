@@ -53,7 +53,7 @@ LEFTOVER_SECONDS = 90.0
 _ASK_SECONDS, _LOOK_SECONDS = 10.0, 5.0
 
 _CLEAR_SECONDS = 30.0
-"""How long one look for what an ended run left may take, and to fetch what it printed."""
+"""How long a machine that was returned from here may take to be gone, and the looks and fetches beside that."""
 
 HEAR_SECONDS, CLAIM_SECONDS, RETURN_SECONDS = 38.0, 15.0, 15.0
 """How long a runner may take to hear that its run ends, the object store to take the claim after that, and then the
@@ -318,22 +318,30 @@ def refresh_run(client: RunnerClient, note: Callable[[str], None]) -> set[str]:
 def clear_up(client: RunnerClient, note: Callable[[str], None], seconds: float = LEFTOVER_SECONDS) -> None:
     """Fetches what the machines of an ended run printed, and removes what the runner's machine was still using.
 
-    Once nothing of the run is left elsewhere, its home with its keys is removed. If that takes longer than `seconds`,
-    the next command tries again.
+    Once nothing of the run is left elsewhere, its home with its keys is removed. A machine that the runner has not
+    returned after `seconds`, perhaps because its call failed, is returned from here; with 0 this is only a look. If it
+    takes longer, the next command tries again.
     """
-    give_up = time.monotonic() + seconds
 
     def cleared() -> bool:
-        while not (nothing_left := _nothing_left(client)) and time.monotonic() <= give_up:
-            time.sleep(_LOOK_SECONDS)
-        # The runner copies the output after the end of the run is in the log, and before its machine is gone.
-        # If it cannot be fetched, it stays in the object store.
-        with suppress(OSError):
-            fetch_output(client.place.location, Paths(client.own_settings.home).output(client.place.run), LAUNCHER)
+        nothing_left = False
+        for patience in (seconds, _CLEAR_SECONDS) if seconds > 0 else (0.0,):
+            give_up = time.monotonic() + patience
+            while not (nothing_left := _nothing_left(client)) and time.monotonic() < give_up:
+                time.sleep(_LOOK_SECONDS)
+            # The runner copies the output after the end of the run is in the log, and before its machine is gone.
+            # If it cannot be fetched, it stays in the object store.
+            with suppress(OSError):
+                fetch_output(client.place.location, Paths(client.own_settings.home).output(client.place.run), LAUNCHER)
+            if nothing_left:
+                break
+            if seconds > 0:
+                with suppress(ProviderError):
+                    client.provider.terminate([machine.id for machine in client.machines()])
         return nothing_left
 
     # The wait ends even if the cloud or the store does not answer.
-    name, limit = f"the machine of the runner of {client.place.run}", max(seconds, 0.0) + _CLEAR_SECONDS
+    name, limit = f"the machine of the runner of {client.place.run}", max(seconds, 0.0) + 2 * _CLEAR_SECONDS
     answers = in_time({name: cleared}, limit, "to be gone after the run's end, and for its output", UNPRICED, note)
     if answers.get(name):
         shutil.rmtree(client.settings.home, ignore_errors=True)

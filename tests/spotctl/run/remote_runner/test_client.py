@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from socket import create_server
 from threading import Event
@@ -141,9 +142,31 @@ def test_what_is_left_after_a_while_is_left_to_the_next_command(
     runner = Runner(tmp_path, 2)
     monkeypatch.setattr(homes, "place_of", lambda *_: SimpleNamespace(bucket=runner, prefix="output/"))
     monkeypatch.setattr("time.sleep", lambda _: None)
-    client.clear_up(cast("RunnerClient", runner), print, -1.0)
+    client.clear_up(cast("RunnerClient", runner), print, 0.0)
     assert runner.settings.home.exists()
-    client.clear_up(cast("RunnerClient", runner), print, -1.0)
+    client.clear_up(cast("RunnerClient", runner), print, 0.0)
+    assert not runner.settings.home.exists()
+
+
+class Kept(Runner):
+    """Its call to return its own machine got no answer."""
+
+    def machines(self) -> tuple[Any, ...]:
+        return (SimpleNamespace(id="runner"),) if self.looks else ()
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        assert ids == ["runner"]
+        self.looks = 0
+
+
+def test_a_machine_that_its_runner_has_not_returned_is_returned_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = Kept(tmp_path, 1)
+    monkeypatch.setattr(homes, "place_of", lambda *_: SimpleNamespace(bucket=runner, prefix="output/"))
+    monkeypatch.setattr(client, "_LOOK_SECONDS", 0.01)
+    client.clear_up(cast("RunnerClient", runner), print, 0.1)
+    assert not runner.looks
     assert not runner.settings.home.exists()
 
 
