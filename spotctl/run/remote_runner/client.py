@@ -53,7 +53,7 @@ LEFTOVER_SECONDS = 90.0
 _ASK_SECONDS, _LOOK_SECONDS = 10.0, 5.0
 
 _CLEAR_SECONDS = 30.0
-"""How long a machine that was returned from here may take to be gone, and the looks and fetches beside that."""
+"""How long a machine that was returned from here may take to be gone, and the looks and fetches in addition."""
 
 HEAR_SECONDS, CLAIM_SECONDS, RETURN_SECONDS = 38.0, 15.0, 15.0
 """How long a runner may take to hear that its run ends, the object store to take the claim after that, and then the
