@@ -170,7 +170,7 @@ def _return_shown(session: Session, why: SpotctlError | str, job: str, since: in
 
     settings, going_on, clouds = session.settings, list["RunState"](), list[str]()
     if isinstance(why, RunnerLost):
-        going_on = [one for one in read_log(settings).latest if one.ended is None and job_of(one.run) == job]
+        going_on = [run for run in read_log(settings).latest if run.ended is None and job_of(run.run) == job]
         clouds = [cloud for run in going_on if run.began for cloud in run.began.provider.split("+")]
         # Where the run was launched by another installation, its machines have that one's tags.
         settings = replace(settings, home=Paths(settings.home).elsewhere(job))

@@ -259,11 +259,11 @@ def take_over(client: RunnerClient, on_turn: Callable[[RunState], None], note: C
 
     try:
         cloud = client.provider.name
-        found = in_time({cloud: returned}, RETURN_SECONDS, "to return the machines", f"they cost {costs}", note)
-        if cloud not in found:
+        answers = in_time({cloud: returned}, RETURN_SECONDS, "to return the machines", f"they cost {costs}", note)
+        if cloud not in answers:
             raise Unanswered(f"{cloud}: no answer within {RETURN_SECONDS:.0f} s")
-        note(f"{counted(len(found[cloud]), 'machine')} returned")
-        is_gone = earlier is None or not earlier.holder or bool(earlier.failure) or earlier.holder not in found[cloud]
+        note(f"{counted(len(answers[cloud]), 'machine')} returned")
+        is_gone = earlier is None or not earlier.holder or bool(earlier.failure) or earlier.holder not in answers[cloud]
     except ProviderError as error:
         leases = ", ".join(f"{held.id} at {format_time(held.lease_until)}" for held in client.state.alive)
         note(
