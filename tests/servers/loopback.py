@@ -99,7 +99,8 @@ class LoopbackServer:
             self.requests.append(request)
             fault = next((fault for fault in self.faults if fault.strikes(request)), None)
         if fault is not None and fault.reply is not None:
-            time.sleep(fault.delay_seconds)
+            if fault.delay_seconds:
+                time.sleep(fault.delay_seconds)
             return fault.reply
         reply = self.api.answer(request)
         return fault.applied(reply) if fault else reply
