@@ -100,11 +100,13 @@ def test_the_printed_policy_is_enough_for_all_that_a_first_hour_asks(hour: Hour)
 
 
 def test_a_launch_until_its_machine_boots_then_stop_and_gc(hour: Hour) -> None:
-    with hour.laptop.launched("launch", hour.job, "--attached", "--yes", "--json") as launched:
-        launched.wait_for(lambda: "running" in hour.laptop.run("status", "hello").stdout and hour.running() != [])
-        (machine,) = hour.running()
+    def machines() -> list[str]:
         (status,) = hour.laptop.answer("status", "hello")["jobs"]
-        assert [one["id"].rpartition(":")[2] for one in status["machines"]] == [machine]
+        return [one["id"].rpartition(":")[2] for one in status["machines"]]
+
+    with hour.laptop.launched("launch", hour.job, "--attached", "--yes", "--json") as launched:
+        launched.wait_for(lambda: "running" in hour.laptop.run("status", "hello").stdout and machines() != [])
+        assert machines() == hour.running()
         assert hour.laptop.answer("stop", "hello")["outcome"] == "stopped"
         launched.ended()
     assert hour.orders()[False] == 1
