@@ -110,7 +110,7 @@ _AGENT: Mapping[bool, Body] = {
         ],
     },
 }
-"""What an instance view says of the agent, as the examples of Azure's SDK show it
+"""The agent in an instance view, as the examples of Azure's SDK show it
 (https://github.com/Azure/azure-sdk-for-go/blob/main/sdk/resourcemanager/compute/armcompute)."""
 
 

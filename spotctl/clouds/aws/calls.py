@@ -141,7 +141,7 @@ def in_each(regions: Sequence[str], call: Callable[[str], Sequence[T]]) -> list[
         while called and (answered := wait(called, REGION_SECONDS, FIRST_COMPLETED).done):
             answers |= {called.pop(call): call.result() for call in answered}
     finally:
-        # Nobody waits for a region that does not answer, nor after Ctrl-C for any.
+        # Neither a silent region nor Ctrl-C keeps the command waiting for its threads.
         pool.shutdown(wait=False, cancel_futures=True)
     failures = {region: answer for region, answer in answers.items() if isinstance(answer, ProviderError)}
     listed = [item for answer in answers.values() if not isinstance(answer, ProviderError) for item in answer]
