@@ -151,6 +151,10 @@ class Stopping:
         if self.converged is not None and not isinstance(self.converged, Convergence):
             raise BadArgument(f"converged is {self.converged!r}; it must be a Convergence(tolerance, window)")
 
+    def ending(self, clocks: int) -> Stopping:
+        """These criteria, for a trainer with this number of clocks (0: it does not say)."""
+        return replace(self, clocks=min(self.clocks, clocks)) if self.clocks is not None and clocks else self
+
     def reason(self, history: Sequence[Observation]) -> str | None:
         """Why the job is done, or None if it is not. `history` starts with the first clock."""
         if not history:

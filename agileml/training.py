@@ -16,12 +16,13 @@ from agileml.engines.base import Engine
 from agileml.engines.chaos import QUIET, Chaos, FaultSchedule
 from agileml.errors import BadArgument, BadTrainer
 from agileml.job import Convergence, Listener, Stopping, Trained, TrainingJob
+from agileml.params.layout import Params
 from agileml.policies.stage import Thresholds, TrainingPolicy, stage_policy
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
-from agileml.runtime.output import Output, show
+from agileml.runtime.output import Output, Printed, show
 from agileml.trainer import Trainer
-from agileml.user_code import copy_of, original
+from agileml.user_code import copy_of, described, original
 
 ENGINES = {
     "local": "agileml.engines.local:LocalEngine",
@@ -73,6 +74,8 @@ def train(
 ) -> Trained:
     """Trains until the first stopping criterion is met. `nodes` is reliable+transient, such as `1+3`.
 
+    A trainer with `clocks` of its own needs no criterion.
+
     A trainer is an object, the name of an app, `module:Class`, a file, or one of these with arguments
     (`TrainerSource`). Nodes receive a copy of an object, with the classes that the script or notebook defines.
     `listener` is called with each finished clock. `chaos` is faults to inject, such as `at clock 20 evict half`.
@@ -93,6 +96,9 @@ def train(
         raise BadArgument(f"listener is {listener!r}; it must be a function that is called with each finished clock")
     if not callable(output):
         raise BadArgument(f"output is {output!r}; it must be a function that is called with what nodes print")
+    if clocks is None and not given.keys() & {"seconds", "loss", "converged"}:
+        # Those of a framework's training, which has an end of its own.
+        clocks = getattr(trainer, "clocks", None)
     settings = _make(JobSettings, given)
     faults = _chaos(chaos, settings.seed)
     job = TrainingJob(
@@ -113,7 +119,17 @@ def train(
 
     script = FaultSchedule(faults) if faults.rules else QUIET
     trained = engine_of(engine, given.get("address")).run(job, script, finished, output)
+    if job.source.has_loop:
+        _run_rest(job.source, trained.model, output)
     return replace(trained, history=tuple(losses))
+
+
+def _run_rest(source: TrainerSource, model: Params, output: Output) -> None:
+    """Runs the code after the loop of a script, in this process, with the trained model."""
+    try:
+        cast("Any", source.load()).finish(model)
+    except Exception as error:  # noqa: BLE001 - the model is trained all the same
+        output(Printed("job", f"the code after the loop failed: {described(error)}"))
 
 
 def parse_nodes(text: str) -> tuple[int, int]:

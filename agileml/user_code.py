@@ -31,13 +31,20 @@ def is_users(file: str) -> bool:
     return not file.startswith(_OWN) or (file.startswith(_INSTALLED) and not file.startswith(_OWN[0]))
 
 
+def is_own(file: str) -> bool:
+    """Whether a file is the user's, and not one of an installed package."""
+    return is_users(file) and not (
+        file.startswith(_INSTALLED) or {"site-packages", "dist-packages"} & {*Path(file).parts}
+    )
+
+
 def crash_site(text: str) -> str:
     """Where the user's code was when its process printed its stacks and died; empty if the text shows no such crash."""
     _, fatal, stacks = text.rpartition(_FATAL)
     frames = [frame for frame in _FRAME.finditer(stacks) if is_users(frame["file"])] if fatal else []
     if not frames:
         return ""
-    frame = next((frame for frame in frames if not frame["file"].startswith(_INSTALLED)), frames[0])
+    frame = next((frame for frame in frames if is_own(frame["file"])), frames[0])
     return f"{fatal}{stacks.splitlines()[0]}; it was in {frame['file']}, line {frame['line']}, in {frame['function']}"
 
 
@@ -75,13 +82,14 @@ def whereabouts(frame: FrameType | None) -> str:
 def _innermost(stack: StackSummary) -> str:
     """The last line of a stack that is in the user's files, or else in packages that they call."""
     frames = [frame for frame in stack if is_users(frame.filename)]
-    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames
+    own = [frame for frame in frames if is_own(frame.filename)] or frames
     return f"{own[-1].filename}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
 
 
 def beginning_of(function: object) -> str:
     """The file and line where a function begins, and its name."""
-    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    whole = getattr(function, "func", function)  # that of a partial
+    code = getattr(inspect.unwrap(whole), "__code__", None) if callable(whole) else None
     return f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_name}" if code else "code in C"
 
 

@@ -6,3 +6,9 @@ BUILT_IN = {
     "lda": "agileml.apps.lda:TopicModel",
 }
 """The built-in trainers by name."""
+
+FRAMEWORKS = {
+    "lightning": "agileml.torch.lightning:made_by",
+    "transformers": "agileml.torch.transformers:made_by",
+}
+"""By framework, the function that makes a trainer of what a user's function returns."""

@@ -55,6 +55,13 @@ def files_of(target: str) -> dict[str, bytes]:
     return {name: file.read_bytes() for name, file in names.items() if not name.startswith(f"{OWN_PACKAGE}/")}
 
 
+def text_of(target: str) -> str:
+    """The source of a trainer's own file or module; empty if it is not found."""
+    file, _ = split(target)
+    path, _ = (Path(file), None) if file else _module(target.partition(":")[0]) or (Path(), None)
+    return path.read_text("utf-8", "replace") if path.is_file() else ""
+
+
 def unpack(files: Mapping[str, bytes], folder: Path, target: str) -> str:
     """Writes a trainer's files to a folder, from which it can then be loaded; returns its new name."""
     for name, content in files.items():

@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import module_from_spec, spec_from_file_location
@@ -13,12 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from agileml.apps import BUILT_IN
-from agileml.apps.code import content_digest, digest_of, files_of, split, unpack
+from agileml.apps import BUILT_IN, FRAMEWORKS
+from agileml.apps.code import content_digest, digest_of, files_of, split, text_of, unpack
 from agileml.checks import NEEDS_TORCH
 from agileml.errors import AgileMLError, BadArgument, BadTrainer, TrainerFailed, UnknownApp
 from agileml.trainer import Trainer
 from agileml.user_code import described
+
+_LOOP = ("agileml.torch", "Elastic(")
+"""The words of a file with a training loop."""
 
 METHODS: dict[str, tuple[str, ...]] = {
     "init": ("rng",),
@@ -31,10 +35,14 @@ METHODS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class TrainerSource:
-    """A trainer by name and arguments. Every node of a job receives this and loads the trainer itself."""
+    """A trainer by name and arguments. Every node of a job receives this and loads the trainer itself.
+
+    With a `framework`, one of FRAMEWORKS, the target is a function that makes what that trains.
+    """
 
     target: str
     arguments: Mapping[str, object] = field(default_factory=dict)
+    framework: str = ""
 
     def load(self) -> Trainer:
         """Loads the trainer.
@@ -47,16 +55,28 @@ class TrainerSource:
             app: type[object] = getattr(importlib.import_module(place), name)
             return cast("Trainer", build(self.target, app, self.arguments))
         file, attribute = split(self.target)
+        if self.has_loop and file and not attribute:
+            return _of_loop(partial(_run_script, Path(file)), file, self.arguments, is_program=True)
         if file:
             module = _import_file(Path(file))
             factory = _attribute(module, attribute, self.target) if attribute else _from_file(module, file)
-            return _make(factory, self.target, self.arguments)
-        if ":" in self.target:
-            return _make(_from_module(self.target), self.target, self.arguments)
+        elif ":" in self.target:
+            factory = _from_module(self.target)
+        else:
+            factory = None
+        if factory is not None and self.framework:
+            return _of_framework(factory, self.target, self.arguments, self.framework)
+        if factory is not None:
+            return (_of_loop if self.has_loop else _make)(factory, self.target, self.arguments)
         raise UnknownApp(
             f"unknown app {self.target!r}; choose one of {', '.join(BUILT_IN)},"
             " or pass module:Class, FILE.py or FILE.py:NAME"
         )
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether the user's file has a training loop of its own, which waits for work in a thread of its own."""
+        return all(word in text_of(self.target) for word in _LOOP)
 
     def code(self) -> str:
         """The version of the code and its arguments, which must be the same on all nodes of a job."""
@@ -176,13 +196,53 @@ def _attribute(module: object, attribute: str, target: str) -> Callable[..., obj
 
 
 def _make(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> Trainer:
+    _check_arguments(factory, where, arguments)
+    return check(_execute(where, lambda: factory(**arguments)), where)
+
+
+def _check_arguments(factory: Callable[..., object], where: str, arguments: Mapping[str, object]) -> None:
     try:
         accepted = signature(factory)
         accepted.bind(**arguments)
     except TypeError as error:
         known = [each.name for each in accepted.parameters.values() if each.kind != Parameter.VAR_KEYWORD]
         raise BadArgument(f"{where}: {error}; it takes {', '.join(known) or 'no arguments'}") from None
-    return check(_execute(where, lambda: factory(**arguments)), where)
+
+
+def _of_loop(
+    function: Callable[..., object], where: str, arguments: Mapping[str, object], *, is_program: bool = False
+) -> Trainer:
+    """The trainer of the loop that a function comes to, or that it returns. A program gets options as arguments."""
+    run_to_loop = importlib.import_module("agileml.torch.loop_trainer").run_to_loop
+    if is_program:
+        options = [where, *(f"--{name}={value}" for name, value in arguments.items())]
+        trainer = _execute(where, lambda: run_to_loop(function, options))
+    else:
+        _check_arguments(function, where, arguments)
+        trainer = _execute(where, lambda: run_to_loop(partial(function, **arguments)))
+    if trainer is None:
+        raise BadTrainer(f"{where}: it ended before it came to a loop over an Elastic: for step, batch in elastic")
+    return check(trainer, where)
+
+
+def _of_framework(
+    function: Callable[..., object], where: str, arguments: Mapping[str, object], framework: str
+) -> Trainer:
+    """The trainer of what a function makes for a framework."""
+    _check_arguments(function, where, arguments)
+    place, _, name = FRAMEWORKS[framework].partition(":")
+    made_by = getattr(importlib.import_module(place), name)
+    return check(_execute(where, lambda: made_by(partial(function, **arguments))), where)
+
+
+def _run_script(path: Path) -> None:
+    """Runs a file as Python runs a program, but leaves the module `__main__` of this process as it is."""
+    module = ModuleType("__main__")
+    module.__file__ = str(path)
+    sys.modules[f"_agileml_job_{path.stem}"] = module
+    if str(path.parent.resolve()) not in sys.path:
+        sys.path.append(str(path.parent.resolve()))
+    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102 - the user's own program
 
 
 def _execute(where: str, function: Callable[[], object]) -> object:

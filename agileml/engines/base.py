@@ -29,7 +29,7 @@ class Engine(Protocol):
 
 
 _CAUSES: Mapping[int, str] = {
-    signal.SIGKILL: " (SIGKILL: Linux sends it when memory runs out)",
+    signal.SIGKILL: " (SIGKILL: sent from outside, or by Linux when memory runs out)",
     signal.SIGSEGV: " (SIGSEGV: code in C crashed)",
     signal.SIGABRT: " (SIGABRT: the node hung, or code in C gave up)",
 }

@@ -248,6 +248,9 @@ class JobLoop:
 MAX_IN_A_ROW = 5
 """Processes that may end one after another without any work reported in between."""
 
+MAX_FROM_OUTSIDE = 30
+"""Processes that others may end one after another without any work reported in between: they may have been fine."""
+
 MAX_IN_ONE_CLOCK = 100
 """Processes that may end while the job finishes no new clock: what fails in every attempt at a clock ends there."""
 
@@ -256,12 +259,16 @@ _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHU
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
+def _is_from_outside(failed: Gone) -> bool:
+    return not failed.output and failed.status in _FROM_OUTSIDE
+
+
 def _failure_kind(failed: Gone) -> str:
     """Equal for failures that are alike except for numbers in their output; empty if that is unknown.
 
     A process that was ended by others may have been fine, as may one that did not reach the controller.
     """
-    if failed.status in (None, UNREACHABLE) or (not failed.output and failed.status in _FROM_OUTSIDE):
+    if failed.status in (None, UNREACHABLE) or _is_from_outside(failed):
         return ""
     return f"{failed.status} {_NUMBER.sub('#', failed.output)}"
 
@@ -279,6 +286,8 @@ class CrashGuard:
     nodes: int = 0
     """Each of them may fail once, also in a job of more nodes than the limits say."""
     in_a_row: int = 0
+    from_outside: int = 0
+    """Those in a row that a signal of others has ended."""
     in_one_clock: int = 0
     _clock: int = 0
     _progress: int = 0
@@ -290,12 +299,14 @@ class CrashGuard:
         if clock > self._clock:
             self.in_one_clock, self._kind = 0, ""
         if progress > self._progress or clock > self._clock:
-            self.in_a_row = 0
+            self.in_a_row = self.from_outside = 0
         self._clock, self._progress = clock, progress
 
     def add(self, failed: Gone, running: Collection[str]) -> str:
         """Counts one more process, next to which others ran; why none should be started any more, or nothing."""
-        self.in_a_row += 1
+        ended_by_others = _is_from_outside(failed)
+        self.from_outside += ended_by_others
+        self.in_a_row += not ended_by_others
         self.in_one_clock += 1
         is_repeated, kind = False, _failure_kind(failed)
         if kind and kind == self._kind:
@@ -306,6 +317,8 @@ class CrashGuard:
             return f"the last of {self.in_one_clock} processes that ended: its replacement failed in the same way"
         if self.in_a_row > max(MAX_IN_A_ROW, self.nodes):
             return f"the last of {self.in_a_row} processes that ended without any work done in between"
+        if self.from_outside > max(MAX_FROM_OUTSIDE, self.nodes):
+            return f"the last of {self.from_outside} processes that a signal ended without any work done in between"
         if self.in_one_clock > max(MAX_IN_ONE_CLOCK, self.nodes):
             return f"the last of {self.in_one_clock} processes that ended before clock {self._clock + 1} was finished"
         return ""

@@ -12,7 +12,7 @@ from math import sqrt
 import numpy as np
 
 from agileml.errors import NotFinite
-from agileml.params.declarations import Apply, Declarations, call
+from agileml.params.declarations import Declarations, call
 from agileml.params.deltas import Delta, RowDelta, dense
 from agileml.params.layout import Array, Layout, PartitionState, Segment
 
@@ -67,6 +67,7 @@ class CommitRule:
         squares of all partitions, if `clips_together`.
         """
         if self.declared.apply is not None:
+            whole = 0.0
             if self.declared.clip_norm:
                 whole = self.square(partition, state, summed) if square is None else square
                 factor = clip_factor(whole, self.declared.clip_norm)
@@ -76,7 +77,7 @@ class CommitRule:
                         RowDelta(part.rows, shrunk(part.values, factor)) if part and self._clips(segment) else part
                         for segment, part in zip(segments, summed, strict=True)
                     ]
-            after = self._applied(partition, state, summed, clock, self.declared.apply)
+            after = self._applied(partition, state, summed, clock, sqrt(whole))
             return after, [RowDelta(None, array) for array in after]
         after, changed = list(state), list[RowDelta | None]([None] * len(state))
         combined = self.declared.aggregation.combined
@@ -109,8 +110,10 @@ class CommitRule:
         return np.dtype(self.layout.spec(segment.name).dtype).kind == "f" and self.declared.is_clipped(segment.name)
 
     def _applied(
-        self, partition: int, state: PartitionState, summed: Delta | None, clock: int, apply: Apply
+        self, partition: int, state: PartitionState, summed: Delta | None, clock: int, norm: float
     ) -> PartitionState:
+        declared = self.declared
+        assert declared.apply is not None
         after = [array.copy() for array in state]
         segments = self.layout.partitions[partition]
         update = dense(after[: len(segments)], summed)
@@ -121,12 +124,13 @@ class CommitRule:
             given = update[index][:]
             given.flags.writeable = False
             parts.append((segment.name, after[index], given, after[first : first + count]))
-        where = f"{self.declared.name}, clock {clock}"
-        if self.declared.apply_all is not None:
-            call(f"{where}: apply_all", partial(self.declared.apply_all, parts, clock))
+        where = f"{declared.name}, clock {clock}"
+        if declared.apply_all is not None:
+            moment = (clock, norm) if declared.sees_norm else (clock,)
+            call(f"{where}: apply_all", partial(declared.apply_all, parts, *moment))
         else:
             for part in parts:
-                call(f"{where}, parameter {part[0]!r}: apply", partial(apply, *part, clock))
+                call(f"{where}, parameter {part[0]!r}: apply", partial(declared.apply, *part, clock))
         for name, values, *_ in parts:
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 raise NotFinite(

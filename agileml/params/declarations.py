@@ -18,7 +18,7 @@ T = TypeVar("T")
 Apply = Callable[[str, Array, Array, Sequence[Array], int], None]
 """`apply(name, values, update, slots, clock)`: changes values and slots in place. All have the same rows."""
 
-ApplyAll = Callable[[Sequence[tuple[str, Array, Array, Sequence[Array]]], int], None]
+ApplyAll = Callable[..., None]
 """`apply_all(parts, clock)`: `apply` for several parts at once, each a name, values, update and slots."""
 
 
@@ -34,6 +34,7 @@ class Declarations:
     number (float64) for each row, such as a count of steps; `apply` receives them after the others. `wire`: `bf16` or
     `fp16` if parameters and updates may travel in 16 bits (see `JobSettings`). `clip_norm`: above 0, the largest norm
     of the summed updates of a clock to the parameters for which `is_clipped(name)`; they are scaled before `apply`.
+    With `sees_norm`, `apply_all` has a third argument: the norm of those updates before they are scaled.
     `loss_every`: the loss is computed before clock 1 and then every `loss_every` clocks; 0: so often that it takes
     about a tenth of the training time.
     """
@@ -50,6 +51,7 @@ class Declarations:
     clip_norm: float = 0.0
     is_clipped: Callable[[str], bool] = lambda _: True
     loss_every: int = 1
+    sees_norm: bool = False
 
     @classmethod
     def of(cls, trainer: object) -> "Declarations":
@@ -89,6 +91,7 @@ class Declarations:
             clip_norm,
             getattr(trainer, "is_clipped", lambda _: True),
             1 if numbers["loss_every"] is None else numbers["loss_every"],
+            bool(getattr(trainer, "sees_norm", False)),
         )
 
     def check_sums(self, layout: Layout) -> None:

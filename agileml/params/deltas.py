@@ -213,7 +213,11 @@ def _wrapped(left: Array, right: Array, total: Array) -> bool:
 
 def nbytes(delta: Delta | None) -> int:
     """Bytes of a delta's numbers."""
-    return sum([part.nbytes for part in delta or () if part is not None])
+    total = 0
+    for part in delta or ():
+        if part is not None:
+            total += part.nbytes
+    return total
 
 
 def _accumulate(total: RowDelta | None, part: RowDelta | None, by: Aggregation) -> RowDelta | None:

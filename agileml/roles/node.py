@@ -206,6 +206,8 @@ class Node:
         return [Send(CONTROLLER, Saved(self.name, epoch, partition, clock))]
 
     def _take_actions(self) -> list[Action]:
+        if not self._out:
+            return []
         actions = list(self._out)
         self._out.clear()
         if self.state is NodeState.DRAINING:

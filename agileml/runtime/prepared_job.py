@@ -29,7 +29,7 @@ from agileml.runtime.node_process import TrainerRole
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result, counted, model_of
 from agileml.runtime.role_specs import ControllerRole, NodeRole
-from agileml.trainer import initial_model, plan_of, shards_of
+from agileml.trainer import Trainer, initial_model, plan_of, shards_of
 from agileml.work import WorkPlan
 
 T = TypeVar("T")
@@ -42,13 +42,14 @@ _CHILD = "from agileml.runtime.prepared_job import main; main()"
 class JobShape:
     """The chunks of every clock, the layout of the model, and the version of the trainer's code.
 
-    `note` is what a trainer that checks itself says about its start.
+    `note` is what a trainer that checks itself says about its start, and `clocks` how many it has, if it says so.
     """
 
     plan: WorkPlan
     layout: Layout
     code: str
     note: str = ""
+    clocks: int = 0
 
 
 def shape_of(job: TrainingJob) -> JobShape:
@@ -105,9 +106,13 @@ def _shape(source: TrainerSource, seed: int, partitions: int | None) -> JobShape
     trainer = source.load()
     plan = plan_of(trainer, shards_of(trainer))
     layout = Layout.cut(initial_model(trainer, seed), partitions)
+    return JobShape(plan, layout, source.code(), start_note(trainer, seed), getattr(trainer, "clocks", 0))
+
+
+def start_note(trainer: Trainer, seed: int) -> str:
+    """Lets a trainer check itself before a job starts: what it says, or the error that it raises."""
     check = getattr(trainer, "check_start", None)
-    note = "" if check is None else call(f"{name_of(trainer)}: check_start", lambda: check(seed))
-    return JobShape(plan, layout, source.code(), str(note))
+    return "" if check is None else str(call(f"{name_of(trainer)}: check_start", lambda: check(seed)))
 
 
 def main() -> None:

@@ -10,12 +10,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agileml.checks import torch_module
 from agileml.errors import BadArgument, BadTrainer, TrainerFailed
 from agileml.params.declarations import call
 from agileml.torch.loaders import BatchKey, Loaders, Streams
+from agileml.torch.orders import EpochOrders, Numbers, RandomState
 from agileml.torch.surroundings import surroundings
 from agileml.trainer import Piece
 from agileml.user_code import described
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 MAX_LOSS_BYTES = 256 << 20
 """Samples for the loss that a node keeps: reading them in every clock would take longer than those of a batch."""
+
+OF_JOB, OF_LOADER = "job", "loader"
+"""The order of samples that is drawn for the seed of the job, and that of a DataLoader in one process."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,8 @@ class TorchData:
     shuffle: bool
     workers: int
     threads: int
+    order: Any = None
+    """`OF_LOADER` or a sampler; None: drawn for the seed of the job."""
     _loaders: dict[int, Loaders] = field(default_factory=dict, init=False)
     """At most one, by seed."""
     _last_read: dict[tuple[int, int], int] = field(default_factory=dict, init=False)
@@ -50,7 +55,12 @@ class TorchData:
     """By seed, part and items."""
 
     @cached_property
-    def _given_data(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
+    def _made(self) -> tuple[Any, RandomState]:
+        """The dataset or DataLoader, and the state in which the function that makes it leaves the random generators."""
+        with surroundings(0, self.threads):
+            return self._make(), RandomState.now()
+
+    def _make(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
         data, given = torch_module().utils.data, self.dataset
         if isinstance(given, data.DataLoader | data.IterableDataset):
             return given
@@ -59,8 +69,11 @@ class TorchData:
             return given
         if not callable(given):
             raise BadArgument(f"{self.name}: dataset is {type(given).__name__}; pass a dataset or a function")
-        with surroundings(0, self.threads):
-            return call(f"{self.name}: dataset", given)
+        return call(f"{self.name}: dataset", given)
+
+    @property
+    def _given_data(self) -> Any:  # noqa: ANN401 - a dataset or a DataLoader
+        return self._made[0]
 
     @cached_property
     def _loader(self) -> DataLoader[Any] | None:
@@ -71,13 +84,15 @@ class TorchData:
         loader: DataLoader[Any] = self._given_data
         is_stream = isinstance(loader.dataset, data.IterableDataset)
         usual = type(loader.sampler) in (data.SequentialSampler, data.RandomSampler)
-        if not (is_stream or (usual and type(loader.batch_sampler) is data.BatchSampler)):
-            kind = type(loader.sampler).__name__
+        makes_batches = loader.batch_size is None and loader.batch_sampler is not None
+        usual = usual and not makes_batches
+        if not (is_stream or usual or self.order is not None):
+            kind = type(loader.batch_sampler if makes_batches else loader.sampler)
             raise BadTrainer(
-                f"{self.name}: the DataLoader has a sampler of its own ({kind}), whose state other nodes do not have;"
-                " use shuffle=True or False"
+                f"{self.name}: the DataLoader has a sampler of its own ({kind.__name__}); pass order='loader' to"
+                " train in its order, or use shuffle=True or False"
             )
-        if loader.batch_size != self.batch_size:
+        if loader.batch_size != self.batch_size and not makes_batches:
             raise BadArgument(
                 f"{self.name}: batch_size is {self.batch_size}, but the DataLoader has {loader.batch_size}"
             )
@@ -105,6 +120,8 @@ class TorchData:
         """The streams of the parts, if samples have no numbers."""
         dataset: Any = self._given_data if self._loader is None else self._loader.dataset
         is_stream = isinstance(dataset, torch_module().utils.data.IterableDataset)
+        if is_stream and self.order is not None:
+            raise BadArgument(f"{self.name}: order is for samples with numbers; a stream has the order of its dataset")
         return Streams(self.name, dataset, self.parts) if is_stream else None
 
     @cached_property
@@ -112,6 +129,8 @@ class TorchData:
         samples = call(f"{self.name}: len() of the dataset", lambda: len(self._samples))
         if samples < self.parts:
             raise BadArgument(f"{self.name}: parts is {self.parts}; the dataset has only {samples} samples")
+        if self.order is not None:
+            return self._batches_in_order(samples)
         if self._loader is None:
             return Batches(samples, self.batch_size, self.parts, self.shuffle)
         if self._loader.drop_last and samples < self.batch_size:
@@ -119,11 +138,38 @@ class TorchData:
         shuffle = isinstance(self._loader.sampler, torch_module().utils.data.RandomSampler)
         return Batches(samples, self.batch_size, self.parts, shuffle, self._loader.drop_last)
 
-    def first(self, seed: int, part: int, low: int, high: int) -> Any:  # noqa: ANN401 - numbers, or samples
-        """Items low..high of a part, counted from its beginning."""
+    def _batches_in_order(self, samples: int) -> Batches:
+        """The batches in the order of the DataLoader, or of a sampler."""
+        loader = self._loader
+        if not isinstance(self.order, str):
+            if loader is not None:
+                raise BadArgument(f"{self.name}: order is a sampler, and the DataLoader has one; use order='loader'")
+            loader = torch_module().utils.data.DataLoader(self._samples, self.batch_size, sampler=self.order)
+        if loader is None:
+            kind = type(self._samples).__name__
+            raise BadArgument(f"{self.name}: order is 'loader', but dataset is {kind}; pass a DataLoader")
+        orders = EpochOrders(self.name, loader, self._made[1], self.batch_size, samples)
+        return Batches(orders.samples, self.batch_size, self.parts, shuffle=False, orders=orders)
+
+    def first(self, seed: int, part: int, low: int, high: int, clock: int = 1) -> Any:  # noqa: ANN401 - numbers, or samples
+        """Items low..high of a part, counted from its beginning, or from that of the epoch of a clock."""
         if self.stream is not None:
             return self.stream.first(part, low, high)
-        return self.batches.chosen(seed, 1, part, low, high)
+        return self.batches.chosen(seed, clock, part, low, high)
+
+    def items(self, part: int, clock: int) -> tuple[int, int]:
+        """The items of a part in a clock."""
+        if self.stream is not None:
+            share = self.batch_size // self.parts
+            return (clock - 1) * share, clock * share
+        return self._plan.items(part, clock)
+
+    def numbers_of(self, seed: int, clock: int) -> Numbers:
+        """The samples of the batch of a clock, part by part."""
+        parts = range(self.parts)
+        chosen = [self.batches.chosen(seed, clock, part, *self._plan.items(part, clock)) for part in parts]
+        numbers: Numbers = np.concatenate(chosen)
+        return numbers
 
     def gathered(self, some: Any, where: str) -> object:  # noqa: ANN401
         """The batch of what `first` has returned."""
@@ -232,9 +278,6 @@ def _unreadable(number: int, where: str, error: Exception) -> TrainerFailed:
     return TrainerFailed(f"{where}: sample {number} of the dataset: {' '.join(described(error).split())}")
 
 
-Numbers = NDArray[np.int64]
-
-
 @dataclass(frozen=True, slots=True)
 class BatchPart:
     """A share of every batch, as a shard with one item for each of its samples in an epoch."""
@@ -258,6 +301,8 @@ class Batches:
     parts: int
     shuffle: bool
     drop_last: bool = False
+    orders: EpochOrders | None = None
+    """The order of each epoch; by default, it is drawn for the seed."""
 
     @property
     def per_epoch(self) -> int:
@@ -282,9 +327,10 @@ class Batches:
             last, batch * self.size + of_last.start + place, batch * self.size + part * self._share + place
         )
         chosen: Numbers = positions[~last | (place < len(of_last))]
-        if self.shuffle:
-            chosen = _order(self.samples, seed, (clock - 1) // self.per_epoch)[chosen]
-        return chosen
+        epoch = (clock - 1) // self.per_epoch
+        if self.orders is not None:
+            return self.orders.epoch(epoch)[chosen]
+        return _order(self.samples, seed, epoch)[chosen] if self.shuffle else chosen
 
     @property
     def _share(self) -> int:

@@ -36,7 +36,16 @@ class TorchNetwork:
     same on every node and stay.
     """
 
-    def __init__(self, module: torch.nn.Module, trained: frozenset[str], device: str, loss_scale: float = 1.0) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        trained: frozenset[str],
+        device: str,
+        loss_scale: float = 1.0,
+        *,
+        owns_all: bool = False,
+    ) -> None:
+        """With `owns_all`, the first part owns all buffers that change: it has the whole batch."""
         self.module = module.to(device)
         self._device = device
         self._scale = loss_scale
@@ -49,6 +58,8 @@ class TorchNetwork:
             **dict(_declared(module, "averaged_buffers")),
             **self._owned,
         }
+        if owns_all:
+            self._owned = self._moved
         self._kept = Unchanged(module, dict(_kept(module, {*self._moved})))
         self._plain = {torch_module().float32, torch_module().float64}
         self._zero = torch_module().zeros((), device=device)
@@ -109,8 +120,13 @@ class TorchNetwork:
         losses = []
         self.module.eval()
         for batch in batches:
-            with torch_module().no_grad():
-                losses.append(self._loss(objective, batch, where).item())
+            try:
+                with torch_module().no_grad():
+                    loss = self._loss(objective, batch, where)
+            except TrainerFailed:
+                # An objective with a gradient penalty computes gradients itself.
+                loss = self._loss(objective, batch, where)
+            losses.append(loss.item())
             if not isfinite(losses[-1]):
                 gradients = self._differentiate(self._loss(objective, batch, where), objective, where)
                 raise NotFinite(_diverged(losses[-1], gradients, objective, where))
@@ -125,6 +141,8 @@ class TorchNetwork:
         given = on_device(batch, self._device)
         try:
             loss: torch.Tensor = objective(self.module, given)
+        except BadTrainer:
+            raise
         except Exception as error:
             layer = _failing_layer(self.module, objective, given)
             raise TrainerFailed(f"{where}{layer}: {' '.join(described(error).split())}") from error
@@ -244,11 +262,6 @@ def sparse_names(module: torch.nn.Module) -> frozenset[str]:
         for path, layer in module.named_modules(remove_duplicate=True)
         if getattr(layer, "sparse", False) is True and hasattr(layer, "weight")
     )
-
-
-def has_running_statistics(module: torch.nn.Module) -> bool:
-    """Whether it normalizes by the batch."""
-    return any(True for _ in _running_statistics(module))
 
 
 def _running_statistics(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -79,7 +79,7 @@ class RowOptimizers:
         self._groups = dict(_grouped(module, optimizers))
         self.trained = frozenset(self._groups)
         # Before schedulers replace the originals' `step` by one that counts calls.
-        self._optimizers = [copy.copy(optimizer) for optimizer in optimizers]
+        self._optimizers = [_copy_with_attributes(optimizer) for optimizer in optimizers]
         self._schedule = _Schedule(optimizers, schedule)
         self._names = {group: self._probe(group) for group in sorted(set(self._groups.values()))}
         has_state = any(names.arrays or names.numbers for names in self._names.values())
@@ -108,6 +108,10 @@ class RowOptimizers:
                     _run_step(optimizer, together)
                     for step in together:
                         self._end(step, type(optimizer).__name__)
+
+    def hyperparameters(self, clock: int) -> list[list[Hyperparameters]]:
+        """The options of a clock, by optimizer and group."""
+        return self._schedule.at(clock)
 
     def _begin(self, part: ParameterPart, clock: int) -> _RowStep:
         torch = torch_module()
@@ -206,17 +210,30 @@ def _probe(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool)
     """
     torch = torch_module()
     kind = type(optimizer).__name__
+    attributes = {**vars(optimizer)}
     try:
         tried = [
             _tried(optimizer, hyperparameters, sparse, [rows]) for rows in (slice(None), slice(0, 1), slice(1, None))
         ]
     except Exception as error:
         raise BadTrainer(f"optimizer {kind} cannot be run by a server: {type(error).__name__}: {error}") from error
+    after = {name: value for name, value in vars(optimizer).items() if name not in ("param_groups", "state")}
+    counted = [name for name, value in after.items() if attributes.get(name) is not value]
+    if counted:
+        raise BadTrainer(
+            f"optimizer {kind}: its attribute {counted[0]!r} changes with each step, but each server takes steps of its"
+            " own; keep what counts in self.state[parameter], or let a schedule change the learning rate"
+        )
     whole, upper, lower = (torch.cat(reached, dim=1) for ((reached, _),) in tried)
     if not torch.equal(whole, torch.cat([upper, lower])):
         raise BadTrainer(
             f"optimizer {kind}: its update of a row depends on other rows, but a server holds only some rows of a"
             " parameter; use one such as SGD, Adam or AdamW"
+        )
+    if not torch.equal(tried[0][0][0][1], _second_step(optimizer, hyperparameters, sparse)):
+        raise BadTrainer(
+            f"optimizer {kind}: its second step depends on what the first one left in its parameter groups, but each"
+            " server takes steps of its own; keep it in self.state[parameter], or let a schedule change it"
         )
     state = tried[0][0][1]
     if irregular := [key for key, value in state.items() if getattr(value, "is_sparse", False)]:
@@ -254,6 +271,33 @@ def _tried(
     return [(values_reached, step.state) for step, values_reached in zip(steps, reached, strict=True)]
 
 
+def _second_step(optimizer: Optimizer, hyperparameters: Hyperparameters, sparse: bool) -> torch.Tensor:
+    """The values of the parameter of `_tried` after both steps, if groups stay as the first step leaves them."""
+    values, *gradients = (torch_module().from_numpy(_waves(phase)) for phase in range(3))
+    gradients[1] *= 1e6
+    step = _RowStep(values, hyperparameters, _NO_STATE, (), (), {})
+    first, second = (gradient.to_sparse(1) if sparse else gradient for gradient in gradients)
+    step.parameter.grad = first
+    _run_step(optimizer, [step])
+    step.parameter.grad = second
+    optimizer.step()
+    return step.parameter
+
+
+class StepEvery:
+    """A schedule that takes a step once in a number of `clocks`, such as those of an epoch."""
+
+    def __init__(self, scheduler: LRScheduler, clocks: int) -> None:
+        self.scheduler = scheduler
+        self._clocks = clocks
+        self._count = 0
+
+    def step(self) -> None:
+        self._count += 1
+        if self._count % self._clocks == 0:
+            self.scheduler.step()
+
+
 class _Schedule:
     """The hyperparameters of all optimizers by clock. A schedule is replayed, so that it has no state to lose."""
 
@@ -261,7 +305,7 @@ class _Schedule:
         self._optimizers = optimizers
         self._schedulers = [] if schedule is None else [schedule(optimizer) for optimizer in optimizers]
         for scheduler in self._schedulers:
-            kind = type(scheduler).__name__
+            kind = type(getattr(scheduler, "scheduler", scheduler)).__name__
             if not callable(getattr(scheduler, "step", None)):
                 raise BadTrainer(
                     f"schedule made {kind}; it must make one of torch.optim.lr_scheduler from an optimizer"
@@ -287,7 +331,8 @@ class _Schedule:
                     raise BadTrainer(
                         f"schedule {type(scheduler).__name__} has no rate for clock {len(self._by_clock) + 1}: {error}"
                     ) from error
-            self._by_clock.append(self._now())
+            now, last = self._now(), self._by_clock[-1]
+            self._by_clock.append(last if now == last else now)
         return self._by_clock[clock - 1]
 
     def _now(self) -> list[list[Hyperparameters]]:
@@ -297,6 +342,13 @@ class _Schedule:
 def _hyperparameters(group: Hyperparameters) -> Hyperparameters:
     left = {key: value for key, value in group.items() if key not in {"params", "param_names"}}
     return copy.deepcopy(left)
+
+
+def _copy_with_attributes(optimizer: Optimizer) -> Optimizer:
+    """A copy, for which PyTorch itself would keep only groups and state."""
+    copied = copy.copy(optimizer)
+    vars(copied).update(vars(optimizer))
+    return copied
 
 
 def _run_step(optimizer: Optimizer, steps: Sequence[_RowStep]) -> None:

@@ -106,10 +106,11 @@ class Unchanged:
         return {name: tensor._version for name, tensor in self.tensors.items()}
 
     def _checksums(self) -> dict[str, int]:
-        return {name: _checksum(tensor) for name, tensor in self.tensors.items()}
+        return {name: checksum(tensor) for name, tensor in self.tensors.items()}
 
 
-def _checksum(tensor: torch.Tensor) -> int:
+def checksum(tensor: torch.Tensor) -> int:
+    """A number that is the same for the same values, or else for as many changes."""
     torch = torch_module()
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         return tensor._version

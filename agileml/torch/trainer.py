@@ -6,11 +6,12 @@ A clock is one batch, whose parts are computed by different nodes. Servers sum t
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from math import frexp, isinf, sqrt
+from inspect import signature
+from itertools import count
+from math import frexp, isinf
 from operator import mul
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
@@ -20,19 +21,15 @@ import numpy as np
 from agileml.checks import check_number, check_whole, torch_module
 from agileml.errors import BadArgument, BadTrainer, NotFinite
 from agileml.params import FULL, WIRES
-from agileml.params.commit import clip_factor, shrunk, square_of
 from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
-from agileml.torch.data import BatchPart, TorchData
+from agileml.torch.data import OF_JOB, OF_LOADER, BatchPart, TorchData
 from agileml.torch.loaders import BatchKey
 from agileml.torch.network import (
     BatchObjective,
     TorchNetwork,
-    array_of,
     check_hooks,
     check_module,
-    has_running_statistics,
-    on_device,
     sparse_names,
 )
 from agileml.torch.row_optimizers import ParameterPart, RowOptimizers
@@ -47,6 +44,9 @@ if TYPE_CHECKING:
 
 SEED = "(seed, clock)"
 """The array of a model that holds the seed of its samples' order and of what does not travel, and the clock."""
+
+ORDER = "(order)"
+"""The array of a model that holds a mark of the order of samples, if that is not drawn for the seed."""
 
 POSITIONS = "(positions)"
 """The array of a model that holds, for each part, the position in its stream of samples."""
@@ -66,7 +66,7 @@ class TorchModule:
     of a node read its batches ahead. Of an IterableDataset each part has a stream of its own, as the workers of a
     DataLoader have. Its position is a part of the model: the `state_dict()` of the dataset or its iterator, or else the
     number of samples, which are read again after a move. `objective(module, batch)` returns the mean loss over a batch,
-    as a tensor with one number.
+    as a tensor with one number; with a third parameter `clock`, it gets the number of the clock, from 1 on.
     `optimizer(module)` returns an optimizer of `torch.optim` that treats all numbers of a parameter alike, or a list of
     several; `schedule(optimizer)` returns its learning-rate schedule, in clocks.
 
@@ -74,12 +74,16 @@ class TorchModule:
     a part `microbatch` samples at a time (0: all). `state`, a state_dict or the file of one, replaces the initial
     weights. `device` is `auto` (a graphics card if there is one), `cpu`, or a device of PyTorch. `threads` are
     those of one node; 0 leaves them to PyTorch. Nodes agree bit for bit only on the same device with as many threads.
-    Before a job starts, its first batch is compared with plain PyTorch in one process, and the job refused if gradient
-    or step differ by more than the share `tolerance` of their lengths (`inf`: not compared).
+    Before a job starts, its first batches are compared with plain PyTorch in one process, and the job refused if their
+    gradients or the first step differ by more than the share `tolerance` of their lengths, or a twentieth of it for
+    gradients where nothing is computed in 16 bits (`inf`: not compared).
     `clip_norm` is the largest norm of the gradient of a batch, over all trained parameters: a longer one is scaled, as
     `torch.nn.utils.clip_grad_norm_` does. The loss is multiplied by `loss_scale`, a power of two, and its gradient
     divided by it again, so that float16 under `torch.autocast` keeps small gradients. With `wire` `bf16` or `fp16`,
     weights and gradients travel in 16 bits; the servers' weights and optimizers keep theirs.
+    Samples come in an `order` that is drawn for the seed of the job if `shuffle`. With `order="loader"`, it is that of
+    the DataLoader, with any sampler, in a loop of one process that begins with the random numbers where the function
+    that makes it leaves them; or it is that of a sampler, such as one of `torch.utils.data`, without a DataLoader.
     The loss over a sample is computed every `loss_every` clocks; 0: as often as it takes about a tenth of the time.
     """
 
@@ -103,6 +107,7 @@ class TorchModule:
     workers: int = 0
     loss_scale: float = 1.0
     loss_every: int = 0
+    order: Iterable[int] | str = OF_JOB
 
     def __post_init__(self) -> None:
         torch_module()
@@ -116,6 +121,11 @@ class TorchModule:
             raise BadArgument(f"{self.name}: loss_scale is {self.loss_scale}; it must be a power of two, such as 1024")
         if self.wire not in WIRES:
             raise BadArgument(f"{self.name}: wire is {self.wire!r}; choose one of {', '.join(WIRES)}")
+        is_named = isinstance(self.order, str)
+        if not hasattr(self.order, "__iter__") or (is_named and self.order not in (OF_JOB, OF_LOADER)):
+            raise BadArgument(
+                f"{self.name}: order is {self.order!r}; choose 'job', 'loader' (that of the DataLoader), or a sampler"
+            )
         if self.batch_size % self.parts:
             raise BadArgument(
                 f"{self.name}: batch_size is {self.batch_size} and parts is {self.parts}; batch_size must be a multiple"
@@ -139,6 +149,11 @@ class TorchModule:
         return self.microbatch or self.batch
 
     @property
+    def is_whole(self) -> bool:
+        """Whether a batch is computed at once."""
+        return self.chunk >= self.batch_size
+
+    @property
     def slots(self) -> int:
         """The optimizer's state arrays."""
         return self._optimizers.slots
@@ -151,10 +166,15 @@ class TorchModule:
     def init(self, rng: np.random.Generator) -> Params:
         """The module's trained parameters, its running statistics, and the seed."""
         seed = int(rng.integers(MAX_SEEDS))
-        # Of a new module: the one that is kept may hold trained values by now, if the job starts again from nothing.
-        module = TorchNetwork(self.build(seed), self._optimizers.trained, "cpu")
         streams = {} if self._data.stream is None else {POSITIONS: self._data.stream.positions()}
-        return {SEED: np.array([[seed, 0]]), **streams, **module.arrays()}
+        orders = None if streams else self._data.batches.orders
+        order = {} if orders is None else {ORDER: np.array([[orders.mark]])}
+        return {SEED: np.array([[seed, 0]]), **order, **streams, **self.first_arrays(seed)}
+
+    def first_arrays(self, seed: int) -> Params:
+        """The values of a module that travel, before the first clock."""
+        # Of a new module: the one that is kept may hold trained values by now, if the job starts again from nothing.
+        return TorchNetwork(self.build(seed), self._optimizers.trained, "cpu").arrays()
 
     def shards(self) -> Sequence[BatchPart]:
         if self._data.stream is None:
@@ -167,6 +187,12 @@ class TorchModule:
         seed = int(params.read(SEED)[0, 0])
         where = f"{self.name}, clock {clock}, shard {shard.number}"
         if self._data.stream is None:
+            orders = self._data.batches.orders
+            if orders is not None and orders.mark != params.read(ORDER)[0, 0]:
+                raise BadTrainer(
+                    f"{self.name}: this node has the samples in another order than the first one; give the sampler or"
+                    " DataLoader a generator with a seed"
+                )
             chosen = self._data.batches.chosen(seed, clock, shard.number, lo, hi)
             if not len(chosen):
                 return
@@ -180,7 +206,7 @@ class TorchModule:
         batch = self._data.read_ahead(seed, BatchKey(clock, shard.number, lo, hi)) if self._data.worker_count else None
         with surroundings(drawn, self.threads):
             batch = fetch() if batch is None else batch
-            for name, rows, values in network.gradients(self.objective, batch, weight, where, owns=owns):
+            for name, rows, values in network.gradients(self.objective_at(clock), batch, weight, where, owns=owns):
                 try:
                     params.update(name, rows, values, owned=True)
                 except NotFinite as error:
@@ -218,14 +244,17 @@ class TorchModule:
     def loss(self, params: ParamReader, sample: Sample) -> float:
         """Mean loss, without dropout and with running statistics."""
         seed, clock = params.read(SEED)[0].tolist()
+        return self.mean_loss(self._load_network(seed, params), seed, clock, sample)
+
+    def mean_loss(self, network: TorchNetwork, seed: int, clock: int, sample: Sample) -> float:
+        """The mean loss of a network after a clock."""
         where = f"{self.name}, clock {clock}, loss"
-        network = self._load_network(seed, params)
         most = self.microbatch or max(self.batch, LOSS_BATCH)
         total, count = 0.0, 0
         for piece in sample:
             batches = self._data.sampled(piece, seed, where, most)
             with surroundings(seed, self.threads):
-                losses = network.mean_losses(self.objective, batches.contents, where)
+                losses = network.mean_losses(self.objective_at(clock + 1), batches.contents, where)
             total += sum(map(mul, losses, batches.lengths))
             count += len(piece)
         return total / count
@@ -240,28 +269,72 @@ class TorchModule:
         """How far the first clock differs from plain PyTorch, in words; BadTrainer if by more than the tolerance."""
         if isinf(self.tolerance):
             return ""
+        from agileml.torch.first_clock import compare_first_clock
+
         drawn = int(init_rng(seed).integers(MAX_SEEDS))
-        return _compare_first_clock(self, self._optimizers, drawn, self._device)
+        return compare_first_clock(cast("Any", self), self._optimizers, drawn, self._device)
 
-    def pieces(self, seed: int) -> list[tuple[float, Any]]:
-        """The chunks of the first batch, with their weights in it: two, if parts are computed in microbatches."""
-        chosen = self._first_pieces(seed)
+    def batch_of(self, clock: int, seed: int = 0, pieces: int = 1) -> list[object]:
+        """The batch of a clock of a job with this seed, as a loop in one process would read it, or cut into pieces."""
+        if self._data.stream is not None:
+            raise BadTrainer(f"{self.name}: a stream has no batches before it is read; use batches(seed)")
+        drawn = int(init_rng(seed).integers(MAX_SEEDS))
+        numbers = self._data.numbers_of(drawn, clock)
+        where = f"{self.name}, clock {clock}"
+        with surroundings(drawn, self.threads):
+            return [self._data.fetch(some, where) for some in np.array_split(numbers, pieces)]
+
+    def batches(self, seed: int = 0) -> Iterator[object]:
+        """The batches of clocks 1, 2, ... of a job with this seed, as a loop in one process would read them."""
+        if self._data.stream is None:
+            yield from (self.batch_of(clock, seed)[0] for clock in count(1))
+            return
+        streams = replace(self._data.stream, _open={})
+        rows, drawn = streams.positions(), int(init_rng(seed).integers(MAX_SEEDS))
+        for clock in count(1):
+            samples, where = list[Any](), f"{self.name}, clock {clock}"
+            with surroundings(drawn, self.threads):
+                for part in range(self.parts):
+                    given, rows[part] = streams.read(part, rows[part], 0, self.batch, where)
+                    samples += given
+                batch = self._data.collated(samples, f"{where}: samples of the stream")
+            yield batch
+
+    def pieces(self, seed: int, clock: int) -> list[tuple[float, Any]]:
+        """The chunks of a clock's batch, with their weights in it: two, if parts are computed in microbatches."""
+        chosen = self._chunks_of(seed, clock)
         total = sum(map(len, chosen))
-        return [(len(some) / total, self._data.gathered(some, f"{self.name}, clock 1")) for some in chosen]
+        return [(len(some) / total, self._data.gathered(some, f"{self.name}, clock {clock}")) for some in chosen]
 
-    def whole(self, seed: int) -> object:
+    def whole(self, seed: int, clock: int) -> object:
         """The samples of these chunks as one batch."""
-        chosen = self._first_pieces(seed)
-        whole = [sample for some in chosen for sample in some]
+        whole = [sample for some in self._chunks_of(seed, clock) for sample in some]
         together = whole if self._data.stream is not None else np.array(whole)
-        return self._data.gathered(together, f"{self.name}, clock 1")
+        return self._data.gathered(together, f"{self.name}, clock {clock}")
 
-    def _first_pieces(self, seed: int) -> list[Any]:
-        chunks = [(part, low) for part in range(self.parts) for low in range(0, self.batch, self.chunk)]
+    def _chunks_of(self, seed: int, clock: int) -> list[Any]:
+        spans = [(part, *self._data.items(part, clock)) for part in range(self.parts)]
+        chunks = [(part, low, end) for part, begin, end in spans for low in range(begin, end, self.chunk)]
         # Microbatches are for batches that do not fit into memory.
         some = chunks[:2] if self.microbatch else chunks
-        chosen = (self._data.first(seed, part, low, min(low + self.chunk, self.batch)) for part, low in some)
+        chosen = (self._data.first(seed, part, low, min(low + self.chunk, end), clock) for part, low, end in some)
         return [samples for samples in chosen if len(samples)]
+
+    @property
+    def reads_stream(self) -> bool:
+        """Whether samples have no numbers."""
+        return self._data.stream is not None
+
+    def objective_at(self, clock: int) -> BatchObjective:
+        """The objective of a clock."""
+        return partial(cast("Any", self.objective), clock=clock) if self._takes_clock else self.objective
+
+    @cached_property
+    def _takes_clock(self) -> bool:
+        try:
+            return "clock" in signature(self.objective).parameters
+        except (TypeError, ValueError):
+            return False
 
     # -- what is made from the arguments, once in each process -------------------------------------------------------
 
@@ -274,8 +347,8 @@ class TorchModule:
     def _network(self, seed: int) -> TorchNetwork:
         if seed not in self._networks:
             self._networks.clear()
-            trained = self._optimizers.trained
-            self._networks[seed] = TorchNetwork(self.build(seed), trained, self._device, self.loss_scale)
+            given = self.build(seed), self._optimizers.trained, self._device, self.loss_scale
+            self._networks[seed] = TorchNetwork(*given, owns_all=self.is_whole)
         return self._networks[seed]
 
     @cached_property
@@ -315,7 +388,7 @@ class TorchModule:
                 made.load_state_dict(cast("Mapping[str, Any]", state))
             except Exception as error:
                 raise BadArgument(f"{self.name}: state: {' '.join(str(error).split())}") from error
-        if self.chunk < self.batch_size:
+        if not self.is_whole:
             call(self.name, partial(check_hooks, made))
         return call(self.name, partial(check_module, made))
 
@@ -346,126 +419,5 @@ class TorchModule:
     @cached_property
     def _data(self) -> TorchData:
         given = self.dataset, self.collate, self.batch_size, self.parts, self.chunk
-        return TorchData(self.name, *given, self.shuffle, self.workers, self.threads)
-
-
-# -- the first clock against plain PyTorch, on one node and before anything is rented ----------------------------------
-#
-# The gradient is that of the parts of a batch, added up, against that of the batch as a whole; then one step of the
-# optimizer, as servers run it on rows, against the optimizer's own. They differ where an objective is no mean over its
-# samples, or where something depends on other samples of the batch or on how often it runs.
-
-
-def _compare_first_clock(trainer: TorchModule, servers: RowOptimizers, seed: int, device: str) -> str:
-    """How far the first clock differs from plain PyTorch, in words: gradient and step, as shares of their lengths.
-
-    BadTrainer if one of them differs by more than the trainer's tolerance.
-    """
-    module, trained = trainer.build(seed).to(device), servers.trained
-    plain = _plain_gradients(trainer, module, trained, seed, device, seed)
-    other = _plain_gradients(trainer, trainer.build(seed).to(device), trained, seed, device, seed + 1)
-    parts, uncompared = [], "module or data draw random numbers, so only the step is compared"
-    if not _relative_difference(other, plain):
-        gradient = _relative_difference(_gradients_of_parts(trainer, seed, trained, device), plain)
-        parts.append(f"the gradient differs by {gradient:.1e}")
-        uncompared = "batch normalization takes the mean of each part by itself" * has_running_statistics(module)
-        if not uncompared and not gradient <= trainer.tolerance:
-            raise BadTrainer(
-                f"{trainer.name}: the gradient of the first batch differs by {gradient:.1%} from plain PyTorch's when"
-                " its parts are computed one by one: the objective must return the mean over the samples of its batch,"
-                " and no sample may depend on the others; correct it, or use parts=1, or raise tolerance"
-            )
-    step = _difference_of_step(trainer, servers, module, plain)
-    if not step <= trainer.tolerance:
-        raise BadTrainer(
-            f"{trainer.name}: the first step of the optimizer differs by {step:.1%} from plain PyTorch's; use an"
-            " optimizer that treats all numbers of a parameter alike, or raise tolerance"
-        )
-    parts.append(f"the optimizer's step by {step:.1e}")
-    note = f" ({uncompared})" if uncompared else ""
-    return f"first clock against plain PyTorch: {', '.join(parts)} of its length{note}"
-
-
-def _plain_gradients(
-    trainer: TorchModule, module: torch.nn.Module, trained: frozenset[str], seed: int, device: str, luck: int
-) -> dict[str, Array]:
-    """The gradient of the first batch as a whole, which stays in the module; `luck` is the seed of what is random."""
-    module.train()
-    with surroundings(luck, trainer.threads):
-        batch = on_device(trainer.whole(seed), device)
-        with _no_scaler(trainer.name):
-            loss = trainer.objective(module, batch)
-        torch_module().autograd.backward(loss * trainer.loss_scale)
-    for parameter in module.parameters():
-        if parameter.grad is not None:
-            parameter.grad /= trainer.loss_scale
-    return {
-        name: array_of(p.grad.to_dense())
-        for name, p in module.named_parameters()
-        if name in trained and p.grad is not None
-    }
-
-
-@contextmanager
-def _no_scaler(name: str) -> Iterator[None]:
-    """Raises BadTrainer where the objective scales its loss: its steps would be those of a far larger gradient."""
-
-    def scale(*_: object) -> None:
-        raise BadTrainer(
-            f"{name}: the objective scales its loss (GradScaler), which nothing would undo; return the loss itself, and"
-            " use TorchModule's loss_scale=1024"
-        )
-
-    scaler: Any = torch_module().amp.GradScaler
-    usual, scaler.scale = scaler.scale, scale
-    try:
-        yield
-    finally:
-        scaler.scale = usual
-
-
-def _gradients_of_parts(trainer: TorchModule, seed: int, trained: frozenset[str], device: str) -> dict[str, Array]:
-    """The gradients of the parts, added up as servers do."""
-    network = TorchNetwork(trainer.build(seed), trained, device, trainer.loss_scale)
-    shapes = {name: parameter.shape or (1,) for name, parameter in network.module.named_parameters()}
-    sums: dict[str, Array] = {}
-    for weight, batch in trainer.pieces(seed):
-        with surroundings(seed, trainer.threads):
-            for name, rows, values in network.gradients(trainer.objective, batch, weight, trainer.name):
-                if name in trained:
-                    total = sums.setdefault(name, np.zeros(shapes[name], values.dtype))
-                    np.add.at(total, np.arange(len(total)) if rows is None else rows, values)
-    return sums
-
-
-def _difference_of_step(
-    trainer: TorchModule, servers: RowOptimizers, module: torch.nn.Module, gradients: dict[str, Array]
-) -> float:
-    """How far the step of the servers is from that of the optimizer, for the same gradient."""
-    named = {name: parameter for name, parameter in module.named_parameters() if name in servers.trained}
-    before = {name: array_of(parameter) for name, parameter in named.items()}
-    ours = {name: values.copy() for name, values in before.items()}
-    factor = clip_factor(sum(map(square_of, gradients.values())), trainer.clip_norm or 0.0)
-    if trainer.clip_norm:
-        torch_module().nn.utils.clip_grad_norm_(named.values(), trainer.clip_norm)
-    for name, gradient in gradients.items():
-        values = ours[name]
-        slots = [np.zeros_like(values) for _ in range(servers.slots)]
-        slots += [np.zeros(len(values)) for _ in range(servers.row_slots)]
-        servers.step([ParameterPart(name, values, shrunk(gradient.astype(values.dtype), factor), slots)], 1)
-    for optimizer in trainer.build_optimizers(module):
-        if trainer.schedule is not None:
-            # Its first step may be at another rate than the optimizer's own.
-            trainer.schedule(optimizer)
-        optimizer.step()
-    moved = {name: array_of(parameter) - before[name] for name, parameter in named.items()}
-    return _relative_difference({name: ours[name] - before[name] for name in ours}, moved)
-
-
-def _relative_difference(ours: dict[str, Array], plain: dict[str, Array]) -> float:
-    """The length of the difference as a share of that of the second."""
-    names = {*ours, *plain}
-    zero = np.zeros(1)
-    square = sum(float(np.square(ours.get(name, zero) - plain.get(name, zero), dtype=float).sum()) for name in names)
-    length = sum(float(np.square(values, dtype=float).sum()) for values in plain.values())
-    return sqrt(square / length) if length else sqrt(square)
+        order = None if isinstance(self.order, str) and self.order == OF_JOB else self.order
+        return TorchData(self.name, *given, self.shuffle, self.workers, self.threads, order)

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from bench.stragglers import backups, overhead, servers, shares, workers
+from spotctl.lab.papers.stragglers import MODES
 
 TABLES = ("workers", "servers", "traces", "backups", "shares", "overhead")
 
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"tables to print: {', '.join(TABLES)}")
     parser.add_argument("--clocks", type=int, default=20, help="clocks of each job")
     parser.add_argument("--workers", type=int, default=16, help="workers of each job")
-    parser.add_argument("--modes", nargs="*", default=[*workers.MODES], choices=workers.TRACED, help="of `workers`")
+    parser.add_argument("--modes", nargs="*", default=[*MODES], choices=workers.TRACED, help="of `workers`")
     parser.add_argument("--engine", default="sim", choices=workers.ENGINES, help="of `workers`")
     parser.add_argument("--plots", type=Path, help="folder for workers.svg and backups.svg")
     parser.add_argument("--traces", type=Path, nargs="*", default=[], help="files with recorded times")

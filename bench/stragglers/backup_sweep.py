@@ -1,59 +1,45 @@
-"""`python -m bench.stragglers.backup_sweep [--workers N] [--seeds N] [--rates] [NAME...]`: DBW with noisier gradients.
+"""`python -m bench.stragglers.backup_sweep [--workers N] [--seeds N] [--rates|--quadratic] [NAME...]`: DBW with noise.
 
 Logistic regression by minibatches, without the training engine, so that many seeds take a minute. Workers take
 1 - a + a Exp(1) for a clock and stop at a tenth of it when they are late. Settings differ in the noise of gradients
 and in the learning rate. Prints the mean time to a loss of the best fixed number of workers of each setting; and
 relative to it that of DBW, of DBW as the paper has it, which takes the learning rate to be the largest that pays, and
 of the blind variant. With `--rates`: the time of DBW and of `auto` relative to waiting for all, at other learning
-rates, too.
+rates, too. With `--quadratic`, the same for a loss that is half the square of the distance to the best weights, whose
+gradient has noise of the same size everywhere, and for rates up to .9 of the largest that pays, medians and means.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import replace
+from statistics import fmean, median
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agileml.apps.mlr import LogisticRegression
-from agileml.policies.dbw import DBW, ClockBegins, FixedWait, GradientArrived, GradientsSummed, WaitPolicy
-from bench.stragglers.backups import DRAWN, VARIANCES
-
-CHUNKS = 10
-SHOWN = 3000
-"""Examples over which the loss is measured."""
-
-ENOUGH = 40
-"""Clocks: the loss to reach is what waiting for all workers reaches in this many."""
+from agileml.policies.dbw import DBW, ClockBegins, FixedWait, GradientArrived, WaitPolicy
+from bench.stragglers.backups import VARIANCES
+from spotctl.lab.papers.backups import NOISY, QUIET, LearningTask, Setting, gradients_summed, seconds_to_target
 
 RATES = (0.5, 1.0, 2.0)
 """Learning rates of `--rates`, relative to those of the settings."""
 
-MOST = 400.0
-"""Seconds that count if it is not reached."""
-
-Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Examples in a batch, batches of a worker, learning rate, and distance of the classes."""
-
-    batch: int
-    batches: int
-    rate: float
-    spread: float
-
-
 SETTINGS = {
-    "quiet": Setting(500, 4, 0.2, 4.0),
-    "noisy": Setting(10, 50, 1.0, 4.0),
+    "quiet": QUIET,
+    "noisy": NOISY,
     "overlapping": Setting(50, 40, 0.5, 2.0),
     "very noisy": Setting(5, 100, 0.5, 2.0),
 }
+
+
+QUADRATICS = ((0.9, 1.0, 0.05), (0.9, 0.5, 0.02), (0.5, 1.0, 0.02), (0.2, 1.0, 0.01), (0.2, 4.0, 0.05))
+"""Learning rate, deviation of each number of a gradient, and the loss to reach as a share of the first."""
+
+DIMENSIONS = 20
+
+LONGEST = 1500
+"""Clocks of a quadratic."""
 
 
 class Assumed(DBW):
@@ -65,84 +51,9 @@ class Assumed(DBW):
         return 1.0
 
 
-class Task:
-    """The examples of all workers, drawn with a seed."""
-
-    def __init__(self, setting: Setting, workers: int, seed: int) -> None:
-        self.setting, self.workers, self.seed = setting, workers, seed
-        app = LogisticRegression(
-            features=32, spread=setting.spread, examples=setting.batch * setting.batches * workers, parts=workers,
-            batch=setting.batch, rate=setting.rate, seed=seed,
-        )  # fmt: skip
-        seen = [shard.examples for shard in app.shards()]
-        self._inputs, self._classes = [part.features for part in seen], [part.classes for part in seen]
-        step = 1 + app.examples // SHOWN
-        self._shown = np.concatenate(self._inputs)[::step], np.concatenate(self._classes)[::step]
-        weights = np.zeros((33, 10), np.float32)
-        for clock in range(ENOUGH):
-            mean = np.mean([self.gradient(weights, worker, clock) for worker in range(workers)], axis=0)
-            weights = weights - np.float32(setting.rate) * mean
-        self.target = self.loss(weights)
-
-    def gradient(self, weights: Floats, worker: int, clock: int) -> Floats:
-        """The gradient of the loss over a worker's batch."""
-        first = clock % self.setting.batches * self.setting.batch
-        part = slice(first, first + self.setting.batch)
-        inputs, classes = self._inputs[worker][part], self._classes[worker][part]
-        excess = _shares(inputs @ weights)
-        excess[np.arange(len(classes)), classes] -= 1
-        gradient: Floats = inputs.T @ excess / np.float32(len(classes))
-        return gradient
-
-    def loss(self, weights: Floats) -> float:
-        """Over a sample of all examples."""
-        inputs, classes = self._shown
-        shares = _shares(inputs @ weights)
-        return float(-np.log(np.maximum(shares[np.arange(len(classes)), classes], 1e-30)).mean())
-
-
-def _shares(scores: Floats) -> Floats:
-    powers: Floats = np.exp(scores - scores.max(axis=1, keepdims=True))
-    powers /= powers.sum(axis=1, keepdims=True)
-    return powers
-
-
-def seconds_to_target(task: Task, policy: WaitPolicy, variance: float) -> float:
-    """Virtual seconds until the loss is at its target."""
-    rng = np.random.default_rng((task.seed, int(100 * variance)))
-    drawn = 1 - variance + variance * rng.exponential(size=(task.workers, DRAWN))
-    weights, before = np.zeros((33, 10), np.float32), None
-    now, free, clock, waited = 0.0, np.zeros(task.workers), 0, task.workers
-    while now < MOST and task.loss(weights) > task.target:
-        clock += 1
-        policy, (proposal,) = policy.observe(ClockBegins(clock, task.workers))
-        began, takes = np.maximum(now, free), drawn[:, (clock - 1) % DRAWN]
-        order = np.argsort(began + takes, kind="stable")
-        counted = order[: proposal.gradients]
-        for number, worker in enumerate(counted, 1):
-            arrived = float(began[worker] + takes[worker] - now)
-            policy = policy.observe(GradientArrived(waited, number, arrived))[0]
-        now = float((began + takes)[counted[-1]])
-        chunks = np.ceil(np.maximum(0, now - began) / takes * CHUNKS)
-        free = np.where(began < now, began + chunks * takes / CHUNKS, now)
-        free[counted] = now
-        gradients = np.stack([task.gradient(weights, worker, clock - 1) for worker in counted])
-        mean = gradients.mean(axis=0)
-        policy = policy.observe(_summed(clock, gradients, mean, before))[0]
-        weights, before, waited = weights - np.float32(task.setting.rate) * mean, mean, len(counted)
-    return min(now, MOST)
-
-
-def _summed(clock: int, gradients: Floats, mean: Floats, before: Floats | None) -> GradientsSummed:
-    count = len(gradients)
-    spread = float(((gradients - mean) ** 2).sum()) / (count - 1) if count > 1 else None
-    along = None if before is None else float((mean * before).sum())
-    return GradientsSummed(clock, count, float((mean**2).sum()), spread, along)
-
-
 def rows(name: str, workers: int, seeds: int) -> list[str]:
     """The lines of the table for a setting."""
-    tasks = [Task(SETTINGS[name], workers, seed) for seed in range(seeds)]
+    tasks = [LearningTask(SETTINGS[name], workers, seed) for seed in range(seeds)]
     lines = []
     for variance in VARIANCES:
 
@@ -161,7 +72,7 @@ def rate_lines(name: str, workers: int, seeds: int) -> Iterator[str]:
     """The lines of the table of learning rates for a setting."""
     setting = SETTINGS[name]
     for factor in RATES:
-        tasks = [Task(replace(setting, rate=factor * setting.rate), workers, seed) for seed in range(seeds)]
+        tasks = [LearningTask(replace(setting, rate=factor * setting.rate), workers, seed) for seed in range(seeds)]
         for variance in VARIANCES:
             whole, dbw, auto = (
                 fmean(seconds_to_target(task, policy, variance) for task in tasks)
@@ -171,6 +82,45 @@ def rate_lines(name: str, workers: int, seeds: int) -> Iterator[str]:
             yield f"| {name} | {rate} | {variance:g} | {whole:.1f} | {dbw / whole:.2f} | {auto / whole:.2f} |"
 
 
+def seconds_of_quadratic(
+    quadratic: tuple[float, float, float], policy: WaitPolicy, variance: float, workers: int, seed: int
+) -> float:
+    """Virtual seconds until the loss of a quadratic is low enough; workers that are late stop at once."""
+    rate, deviation, share = quadratic
+    rng = np.random.default_rng((seed, int(100 * variance)))
+    weights, before, waited = np.full(DIMENSIONS, 3.0, np.float32), None, workers
+    target, now = share * float(weights @ weights), 0.0
+    for clock in range(1, LONGEST + 1):
+        policy, (proposal,) = policy.observe(ClockBegins(clock, workers))
+        times = np.sort(1 - variance + variance * rng.exponential(size=workers))
+        noise = rng.standard_normal((workers, DIMENSIONS)).astype(np.float32)
+        count = proposal.gradients
+        for number, seconds in enumerate(times[:count].tolist(), 1):
+            policy = policy.observe(GradientArrived(waited, number, seconds))[0]
+        now += float(times[count - 1])
+        gradients = weights + np.float32(deviation) * noise[:count]
+        mean = gradients.mean(axis=0)
+        policy = policy.observe(gradients_summed(clock, gradients, mean, before))[0]
+        weights, before, waited = weights - np.float32(rate) * mean, mean, count
+        if float(weights @ weights) < target:
+            break
+    return now
+
+
+def quadratic_lines(workers: int, seeds: int) -> Iterator[str]:
+    """The lines of the table of quadratics."""
+    policies = FixedWait(0), DBW(), DBW(auto=True)
+    for quadratic in QUADRATICS:
+        for variance in (0.2, 0.5, 1.0):
+            whole, dbw, auto = (
+                [seconds_of_quadratic(quadratic, policy, variance, workers, seed) for seed in range(seeds)]
+                for policy in policies
+            )
+            cells = (f"{mean(times) / mean(whole):.2f}" for times in (dbw, auto) for mean in (median, fmean))
+            rate, deviation, _ = quadratic
+            yield f"| {rate:g} | {deviation:g} | {variance:g} | {fmean(whole):.1f} | {' | '.join(cells)} |"
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.stragglers.backup_sweep", description=__doc__)
@@ -178,10 +128,18 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--rates", action="store_true", help="other learning rates, relative to waiting for all")
+    parser.add_argument("--quadratic", action="store_true", help="a quadratic loss, relative to waiting for all")
     chosen = parser.parse_args(words)
     if unknown := set(chosen.names) - SETTINGS.keys():
         parser.error(f"unknown setting {min(unknown)!r}: choose from {', '.join(SETTINGS)}")
     names = chosen.names or list(SETTINGS)
+    if chosen.quadratic:
+        print(f"{chosen.workers} workers, {chosen.seeds} seeds; relative to waiting for all\n")
+        print("| rate, of 1/L | deviation | a | seconds of all | DBW, median | mean | auto, median | mean |")
+        print("| ---: |" + " ---: |" * 7)
+        for line in quadratic_lines(chosen.workers, chosen.seeds):
+            print(line, flush=True)
+        return
     if chosen.rates:
         print(f"{chosen.workers} workers, means of {chosen.seeds} seeds; relative to waiting for all\n")
         print("| gradients | rate | a | seconds of all | DBW | auto |\n| --- | ---: | ---: | ---: | ---: | ---: |")

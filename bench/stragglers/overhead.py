@@ -15,7 +15,7 @@ from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Messages
 from agileml.policies.stragglers import Stragglers
 from agileml.trainer import ParamView
-from bench.stragglers.workers import CHUNK_SECONDS, CHUNKS, Light
+from spotctl.lab.papers.stragglers import CHUNK_SECONDS, CHUNKS, Light
 
 WORK_SECONDS = 0.001
 """Processor time of a chunk, a tenth of its virtual time, as real training would use it."""

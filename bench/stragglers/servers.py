@@ -2,75 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import median
 
-import numpy as np
-
-from agileml import train
 from agileml.core.events import Iteration
-from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.job import Machines
 from agileml.engines.sim.network import Network
 from agileml.iteration_log import straggler_fields
-from agileml.params.layout import Params
-from agileml.trainer import ParamReader, ParamView, Sample
+from spotctl.lab.papers.stragglers import PARTITIONS, RATE, SETTLED, served, settled
 
-SERVERS, PARTITIONS, ROWS = 4, 40, 400
-RATE = 2e6
-"""Bytes per second of each card."""
-
-SETTLED = 10
-"""Clocks after which the assignment counts as settled."""
+SERVERS = 4
 
 RECOVERS, AFTERWARDS = 10.0, 60
 """Seconds after which a slow server is as fast as the others, and clocks of that job; the last SETTLED count."""
 
 
-class Heavy:
-    """Updates the whole model, so that communication bounds a clock."""
-
-    name = "heavy"
-    chunk = 4
-
-    def init(self, rng: np.random.Generator) -> Params:
-        """Zeros."""
-        del rng
-        return {"w": np.zeros((ROWS, 64), np.float32)}
-
-    def shards(self) -> Sequence[range]:
-        """One for each node."""
-        return [range(4) for _ in range(2 * SERVERS)]
-
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
-        """Adds something to every number."""
-        del shard, clock, rng
-        params.update("w", None, np.full((ROWS, 64), hi - lo, np.float32))
-
-    def loss(self, params: ParamReader, sample: Sample) -> float:
-        """None of interest."""
-        del params, sample
-        return 1.0
-
-
 def played(stragglers: str, slow: int, clocks: int, jitter: float = 0.0, until: float | None = None) -> list[Iteration]:
     """A job with half as many servers as workers, some of them at a tenth of their bandwidth, until a second."""
     ends = "" if until is None else f" until {until:g}s"
-    log: list[Iteration] = []
-    train(
-        Heavy(),
-        f"{SERVERS}+{SERVERS}",
-        SimulatedEngine(Machines(network=Network(bytes_per_second=RATE, jitter=jitter))),
-        clocks=clocks,
-        chaos=f"slow server {slow} to 10%{ends}" if slow else "",
-        listener=log.append,
-        stage=1,
-        stragglers=stragglers,
-        partitions=PARTITIONS,
-        loss_sample=0,
-        checkpoint_every=0,
+    network = Network(bytes_per_second=RATE, jitter=jitter)
+    return served(
+        stragglers, f"slow server {slow} to 10%{ends}" if slow else "", clocks, f"{SERVERS}+{SERVERS}", network
     )
-    return log
 
 
 def run(clocks: int) -> str:
@@ -90,12 +41,12 @@ def run(clocks: int) -> str:
         "| slow servers | stay | PSLD | stay / PSLD | proportional / PSLD | moved | under way | pause | no moves |",
         "| --- |" + " ---: |" * 8,
     ]
-    even = _settled(played("", 0, clocks))
+    even = settled(played("", 0, clocks))
     for slow, jitter in ((0, 0.0), (1, 0.0), (SERVERS // 2, 0.0), (1, 0.002)):
         unmoved = played("", slow, clocks, jitter)
-        stay = _settled(unmoved)
+        stay = settled(unmoved)
         log = played("balance", slow, clocks, jitter)
-        balanced = _settled(log)
+        balanced = settled(log)
         known = even * SERVERS / (SERVERS - 0.9 * slow)
         fields = straggler_fields(log)
         pauses = f"{_pause(log, unmoved, moving=True):.3f} s | {_pause(log, unmoved, moving=False):.3f} s"
@@ -124,7 +75,3 @@ def _pause(log: list[Iteration], unmoved: list[Iteration], *, moving: bool) -> f
         if bool(iteration.sums.moved_bytes) == moving
     ]
     return max(0.0, *rises, 0.0)
-
-
-def _settled(log: list[Iteration]) -> float:
-    return median(iteration.seconds for iteration in log[SETTLED:])

@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from agileml import train
-from agileml.core.events import Iteration
-from agileml.engines.chaos import Chaos
 from agileml.engines.local.fleet import LocalEngine
-from agileml.engines.sim import SimulatedEngine
-from agileml.engines.sim.job import Machines
-from agileml.params.layout import Params
 from agileml.policies.stragglers import Stragglers
-from agileml.slowdowns import Slowness, uneven_share
-from agileml.trainer import ParamReader, ParamView, Sample
-
-CHUNKS = 100
-"""Chunks of a worker in a clock, as the paper checks for messages 100 times."""
-
-CHUNK_SECONDS = 0.01
-"""In virtual time."""
+from agileml.trainer import ParamView
+from spotctl.lab.papers.stragglers import CHUNK_SECONDS, CHUNKS, MODES, Light, Measured, ideal, measured
 
 REAL_CHUNK_SECONDS = 0.1
 """On processes: far longer than it takes a busy computer to wake one up."""
 
-SKIPPED = 2
-"""Clocks before the times count: workers have no usual time yet."""
-
 DELAYS = (0, 50, 100, 200, 300, 400)
-
-MODES = {"BSP": (0, ""), "SSP": (1, ""), "BSP+RR": (0, "reassign"), "FlexRR": (1, "reassign")}
-"""By name, the slack and the measures against stragglers."""
 
 TRACED: dict[str, tuple[int, str | Stragglers]] = {
     **MODES,
@@ -53,35 +34,6 @@ PATTERNS = {
 }
 
 
-class Light:
-    """Work that takes virtual time only; one shard for each worker."""
-
-    name = "light"
-    chunk = 1
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-
-    def init(self, rng: np.random.Generator) -> Params:
-        """One number for each shard."""
-        del rng
-        return {"w": np.zeros((4 * self.workers, 1), np.float32)}
-
-    def shards(self) -> Sequence[range]:
-        """Four for each worker, so that uneven work can be dealt out."""
-        return [range(CHUNKS // 4) for _ in range(4 * self.workers)]
-
-    def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
-        """Adds one."""
-        del shard, rng, clock
-        params.update("w", [lo % (4 * self.workers)], np.full((1, 1), hi - lo, np.float32))
-
-    def loss(self, params: ParamReader, sample: Sample) -> float:
-        """None of interest."""
-        del params, sample
-        return 1.0
-
-
 class Sleeping(Light):
     """Work that takes real time, and no processor's."""
 
@@ -96,62 +48,11 @@ class Sleeping(Light):
 ENGINES = ("sim", "local")
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Mean seconds of a clock, the fraction of the items that others than their owners did, and a worker's work."""
-
-    seconds: float
-    lent: float
-    work: float
-    """Mean seconds for which a worker computes in a clock."""
-
-
-def measured(mode: str, chaos: str, workers: int, clocks: int, engine: str = "sim") -> Measured:
-    """One job, with one reliable node among its workers; in virtual time, or on processes that sleep."""
-    slack, stragglers = TRACED[mode]
-    log: list[Iteration] = []
-    local = engine == "local"
-    train(
-        Sleeping(workers) if local else Light(workers),
-        f"1+{workers - 1}",
-        LocalEngine() if local else SimulatedEngine(Machines(seconds_per_item=CHUNK_SECONDS)),
-        clocks=clocks + SKIPPED,
-        chaos=chaos,
-        listener=log.append,
-        slack=slack,
-        stage=1,
-        stragglers=stragglers,
-        partitions=1,
-        loss_sample=0,
-        checkpoint_every=0,
-    )
-    counted = log[SKIPPED:]
-    lent = sum(iteration.sums.helped_items for iteration in counted) / (len(counted) * workers * CHUNKS)
-    work = sum(iteration.sums.seconds for iteration in counted) / (len(counted) * workers)
-    return Measured(sum(iteration.seconds for iteration in counted) / len(counted), lent, work)
-
-
-def ideal(chaos: str, workers: int, clocks: int) -> float:
-    """Seconds of a clock if all work were at all times perfectly balanced: work over the sum of the workers' speeds.
-
-    Each worker is followed for itself, clock after clock, as fast as its slowness lets it; what all have done by a time
-    is the work that a perfect balance would have done by then. It is an estimate: patterns that draw by clock hit other
-    clocks of a worker that lends work than of one that does not.
-    """
-    slowdowns = Chaos.parse(chaos).slowdowns
-    if uneven_share(slowdowns):
-        return CHUNKS * CHUNK_SECONDS
-    ends: list[float] = []
-    for number in range(workers):
-        slowness = Slowness(slowdowns, 0, f"{'t' if number else 'r'}{number}")
-        now = 0.0
-        for clock in range(1, 3 * (clocks + SKIPPED)):
-            for _ in range(CHUNKS):
-                now += CHUNK_SECONDS * slowness.factor(clock, CHUNK_SECONDS, now)
-                ends.append(now)
-    done = np.sort(np.array(ends))
-    first, last = SKIPPED * workers * CHUNKS, (SKIPPED + clocks) * workers * CHUNKS
-    return float(done[last - 1] - done[first - 1]) / clocks
+def _measured(mode: str, chaos: str, workers: int, clocks: int, engine: str) -> Measured:
+    """One job, in virtual time or on processes that sleep."""
+    if engine == "local":
+        return measured(TRACED[mode], chaos, Sleeping(workers), clocks, engine=LocalEngine())
+    return measured(TRACED[mode], chaos, Light(workers), clocks)
 
 
 def _table(
@@ -164,18 +65,13 @@ def _table(
     engine: str = "sim",
 ) -> tuple[str, Results]:
     last = modes[-1]
-    # A chunk takes a little longer than it sleeps.
-    if engine == "local":
-        # Chunks that sleep take what they take, whatever else the computer does.
-        usual = REAL_CHUNK_SECONDS / CHUNK_SECONDS
-    else:
-        usual = measured("BSP", "", workers, clocks).work / (CHUNKS * CHUNK_SECONDS)
+    excess = REAL_CHUNK_SECONDS / CHUNK_SECONDS if engine == "local" else 1.0
     lines = [f"## {title}", "", remark, "", f"| pattern | {' | '.join(modes)} | ideal | {last} / ideal | lent |"]
     lines.append("| --- |" + " ---: |" * (len(modes) + 3))
     results: Results = {}
     for name, chaos in rows:
-        times = {mode: measured(mode, chaos, workers, clocks, engine) for mode in modes}
-        best = usual * ideal(chaos, workers, clocks)
+        times = {mode: _measured(mode, chaos, workers, clocks, engine) for mode in modes}
+        best = excess * ideal(chaos, workers, clocks)
         results[name] = {**{mode: clock.seconds for mode, clock in times.items()}, "ideal": best}
         cells = " | ".join(f"{times[mode].seconds:.3f} s" for mode in modes)
         ours = times[last]

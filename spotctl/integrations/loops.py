@@ -8,6 +8,8 @@
 It restores the newest save before the first iteration, skips the iterations that are done, and saves after iterations.
 """
 
+import ctypes
+import io
 import os
 import pickle
 import random
@@ -15,8 +17,11 @@ import re
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
@@ -96,17 +101,20 @@ def resuming(loop: Iterable[ItemT], *states: object, folder: Path | None = None)
     a list, or an object that can be pickled, such as an estimator of scikit-learn. The random numbers of Python, NumPy
     and PyTorch go on, too. Saves are in `folder` (`$SPOTCTL_CHECKPOINT_DIR`). When the machine is about to end, the
     loop raises `LeaseEnded` after a save, which ends the program.
+
+    A program that is started again after its loop was done skips the loop, and finds the names that the loop gave as
+    they were: what follows the loop prints and saves the same results.
     """
     for state in states:
         if isinstance(state, str | bytes | int | float | tuple | None):
             raise TypeError(f"resuming: {state!r} cannot be restored in place; pass a dict that holds it")
     saves = _LoopSaves(PublishedCheckpoints(folder), states)
-    items = iter(loop)
-    saves.restore(items)
+    items, before = iter(loop), dict(_caller().f_locals)
+    _give_names(saves.restore(items))
     for item in items:
         yield item
         saves.attend()
-    saves.finish()
+    saves.finish({} if saves.is_finished else _given_names(before, states))
 
 
 class _LoopSaves:
@@ -115,14 +123,15 @@ class _LoopSaves:
     def __init__(self, published: PublishedCheckpoints, states: tuple[object, ...]) -> None:
         self._published, self._states, self._lease = published, states, JobLease()
         self._done, self._cost, self._saved = 0, 0.0, time.monotonic()
-        self._saved_at = -1
+        self._saved_at, self._has_end = -1, False
 
     @property
     def _position(self) -> TrainingPosition:
         return TrainingPosition(0, 0, self._done)
 
-    def restore(self, items: Iterator[object]) -> None:
-        """Restores the newest save, and draws the items that are done."""
+    def restore(self, items: Iterator[object]) -> Mapping[str, bytes]:
+        """Restores the newest save, and draws the items that are done. Returns the names of a loop that is done."""
+        given: Mapping[str, bytes] = {}
         for path in self._published.all()[-1:]:
             content = pickle.loads(path.read_bytes())  # noqa: S301  # written by `_save`
             self._done = self._saved_at = content["done"]
@@ -131,9 +140,12 @@ class _LoopSaves:
             for state, kept in zip(self._states, content["states"], strict=True):
                 _restore(state, kept)
             _restore_random_numbers(content["random"])
+            self._has_end = "given" in content
+            given = content.get("given", given)
             self._lease.note_save(self._done)
         self._lease.report_start(self._position)
         self._lease.start_step()
+        return given
 
     def attend(self) -> None:
         """Saves or ends after an iteration, together with all ranks."""
@@ -150,17 +162,24 @@ class _LoopSaves:
             raise self._lease.report_end(decision, self._position)
         self._lease.report_progress(decision, self._position, saved=act is LeaseAct.SAVE)
 
-    def finish(self) -> None:
-        """Saves the end of the loop: a program that is evicted after it does not repeat it."""
-        if self._saved_at != self._done:
-            self._save()
+    @property
+    def is_finished(self) -> bool:
+        """Whether the newest save is that of the end, or there is nothing to save."""
+        return self._saved_at == self._done and self._has_end
+
+    def finish(self, given: Mapping[str, bytes]) -> None:
+        """Saves the end of the loop with the names that it gave: a program that is evicted after it needs both."""
+        if not self.is_finished:
+            self._save(given)
         self._lease.report_finish(self._position)
 
-    def _save(self) -> None:
+    def _save(self, given: Mapping[str, bytes] | None = None) -> None:
         began, name = time.monotonic(), f"loop-{self._done}.pickle"
         if os.environ.get("RANK", "0") == "0":
             kept = [_kept(state) for state in self._states]
             content = {"done": self._done, "states": kept, "random": _random_numbers()}
+            if given is not None:
+                content["given"] = given
             self._published.hidden(name).write_bytes(pickle.dumps(content))
             self._published.publish(name)
         _least(0)  # a process that ends may take the others with it
@@ -168,6 +187,57 @@ class _LoopSaves:
         self._cost, self._saved_at = self._saved - began, self._done
         self._lease.note_save(self._done, began)
         self._lease.start_step()
+
+
+_LIBRARIES = {"site-packages", "dist-packages"}
+_LARGEST_NAME = 64 * 2**20
+"""Bytes of a value that is kept for what follows a loop: the last batch or loss, and no data set."""
+
+
+class _Limited(io.BytesIO):
+    """Takes no more than the largest value."""
+
+    def write(self, content: Any) -> int:
+        if self.tell() + len(content) > _LARGEST_NAME:
+            raise OverflowError
+        return super().write(content)
+
+
+def _caller() -> FrameType:
+    """The user's code that runs the loop, also where a library's progress bar stands between."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (
+        frame.f_code.co_filename == __file__ or not _LIBRARIES.isdisjoint(Path(frame.f_code.co_filename).parts)
+    ):
+        frame = frame.f_back
+    return frame
+
+
+def _given_names(before: Mapping[str, object], states: tuple[object, ...]) -> dict[str, bytes]:
+    """The names that a loop has given or changed, other than the states, which are restored by themselves."""
+    given: dict[str, bytes] = {}
+    for name, value in _caller().f_locals.items():
+        is_state = any(value is state for state in states)
+        if is_state or (name in before and value is before[name]) or getattr(value, "nbytes", 0) > _LARGEST_NAME:
+            continue
+        content = _Limited()
+        with suppress(Exception):  # any class may refuse to be pickled, in its own way
+            pickle.dump(value, content)
+            given[name] = content.getvalue()
+    return given
+
+
+def _give_names(given: Mapping[str, bytes]) -> None:
+    caller = _caller()
+    names = caller.f_locals
+    for name, content in given.items():
+        try:
+            names[name] = pickle.loads(content)  # noqa: S301  # written by `_given_names`
+        except Exception as error:  # noqa: BLE001 - such as a value of a GPU that this machine lacks
+            warnings.warn(f"resuming: the loop is done, but {name} cannot be restored: {error}", stacklevel=1)
+    if given and sys.version_info < (3, 13):
+        # Until then, the names of a function are a copy.
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(caller), ctypes.c_int(0))
 
 
 def _kept(state: Any) -> object:

@@ -22,7 +22,7 @@ from agileml.core.events import ControllerSettings, Iteration
 from agileml.core.recovery import Mode
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import QUIET
-from agileml.engines.job_loop import MAX_IN_A_ROW, JobLoop
+from agileml.engines.job_loop import MAX_FROM_OUTSIDE, JobLoop
 from agileml.engines.sim.job import Machines
 from agileml.engines.sim.simulation import Simulation
 from agileml.job import Stopping, TrainingJob
@@ -239,7 +239,7 @@ def a_job_that_redoes_clocks_is_not_given_up(seed: int) -> None:
     fleet.start_node("r0", reliable=True)
     loop.turn(0.0)
     for _ in range(3):
-        for _ in range(chance.randint(2, MAX_IN_A_ROW)):
+        for _ in range(chance.randint(2, MAX_FROM_OUTSIDE)):
             fleet.fail()
             loop.turn(0.0)
         link.progress += chance.randint(1, 3)

@@ -16,8 +16,8 @@ from agileml.job import Listener, Observation, Stopping, Trained, TrainingJob
 from agileml.protocol.actions import CONTROLLER
 from agileml.protocol.messages import Warned
 from agileml.runtime.node_process import NOT_ADMITTED
-from agileml.runtime.output import Output, show
-from agileml.runtime.prepared_job import JobShape, PreparedJob, RunnableJob
+from agileml.runtime.output import Output, Printed, show
+from agileml.runtime.prepared_job import JobShape, PreparedJob, RunnableJob, start_note
 from agileml.runtime.results import Clocks, Result, observation_of
 from agileml.runtime.role_specs import controller_settings
 
@@ -57,6 +57,8 @@ class SimulatedEngine:
         else:
             trainer, code = job.source.load(), job.source.code()
             settings, seed = controller_settings(job, code, _StopRule(job.stopping)), job.settings.seed
+            if note := start_note(trainer, seed):
+                output(Printed("job", note))
             training = Simulation(trainer, settings, job.settings, self.machines, seed, slowdowns=job.slowdowns)
             simulation, plan = training, PreparedJob(job, JobShape(training.plan, training.layout, code))
         fleet, link = SimulatedFleet(simulation, plan.job.source), SimulatedLink(simulation, Clocks(listener))

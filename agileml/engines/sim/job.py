@@ -255,16 +255,16 @@ class JobSimulation(Generic[NodeT, ControlT]):
         """Runs the job to its end. Raises an AgileMLError if it cannot go on."""
         with infrequent_collection():
             while (result := self.result) is None:
-                self.advance()
+                self.advance(moment=self._observe is None)
         return result
 
-    def advance(self) -> None:
-        """Runs the next event. Raises an AgileMLError if the job has failed or is stuck."""
+    def advance(self, *, moment: bool = False) -> None:
+        """Runs the next event, or all of its moment. Raises an AgileMLError if the job has failed or is stuck."""
         if self._failed is not None:
             raise JobFailed(self._failed)
         if self.time.now - self._progress_at > STUCK_SECONDS:
             raise Unrecoverable(f"no clock finished for {STUCK_SECONDS:g} virtual seconds; {self.describe()}")
-        self.time.advance()
+        self.time.advance(moment=moment)
         if self._observe is not None:
             self._observe(self)
 
@@ -309,17 +309,19 @@ class JobSimulation(Generic[NodeT, ControlT]):
                 self._progress_at = self.now
                 self.repeated += 1
             case Finished():
-                self._finished = instruction
+                self._finished, self.time.stops = instruction, True
             case Failed():
-                self._failed = instruction.why
+                self._failed, self.time.stops = instruction.why, True
 
     # -- what nodes do -----------------------------------------------------------------------------------------------
 
     def _deliver(self, sender: str, receiver: str, message: object) -> None:
-        if receiver == CONTROLLER:
+        node = self.nodes.get(receiver)
+        if node is not None:
+            if actions := node.handle(message):
+                self._act(receiver, actions)
+        elif receiver == CONTROLLER:
             self._control(message, sender)
-        elif receiver in self.nodes:
-            self._act(receiver, self.nodes[receiver].handle(message))
 
     def _act(self, name: str, actions: Iterable[Action]) -> None:
         for action in actions:

@@ -119,18 +119,21 @@ class Wire:
             self._sending[sender] = left + seconds / sends
             seconds /= min(sends, receives)
         link = (sender, receiver)
-        at = self._last[link] = max(at, self._last.get(link, at))
+        last = self._last.get(link, at)
+        if last > at:
+            return last, seconds
+        self._last[link] = at
         return at, seconds
+
+    def received(self, receiver: str, seconds: float, now: float) -> float:
+        """When a message that starts to arrive now has been received."""
+        before = self._receiving.get(receiver, now)
+        done = self._receiving[receiver] = (before if before > now else now) + seconds
+        return done
 
     def hold(self, link: tuple[str, str], until: float) -> None:
         """Holds up what is sent on a link from now on until then."""
         self._last[link] = max(self._last.get(link, 0.0), until)
-
-    def received(self, receiver: str, seconds: float, now: float) -> float:
-        """When a message that starts to arrive now has been received."""
-        done = max(self._receiving.get(receiver, 0.0), now) + seconds
-        self._receiving[receiver] = done
-        return done
 
 
 Callback = Callable[[], None]
@@ -144,6 +147,8 @@ class VirtualTime:
     """
 
     now: float = 0.0
+    stops: bool = False
+    """Set by an event that is the last for now."""
     _moments: list[float] = field(default_factory=list)
     _coming: dict[float, deque[Callback]] = field(default_factory=dict)
 
@@ -164,14 +169,16 @@ class VirtualTime:
         """The events to come, in order."""
         return chain.from_iterable(self._coming[when] for when in sorted(self._moments))
 
-    def advance(self) -> None:
-        """Goes on to the next event."""
+    def advance(self, *, moment: bool = False) -> None:
+        """Goes on to the next event; with `moment`, to all of its moment, also added ones, up to one that `stops`."""
+        self.stops = not moment
         self.now = self._moments[0]
         acts = self._coming[self.now]
-        act = acts.popleft()
+        acts.popleft()()
+        while acts and not self.stops:
+            acts.popleft()()
         if not acts:
             del self._coming[heapq.heappop(self._moments)]
-        act()
 
 
 class Messages:
@@ -189,7 +196,10 @@ class Messages:
 
     def send(self, sender: str, receiver: str, message: object) -> None:
         """Puts a message on the wire, in buckets if it is larger than a frame."""
-        size = size_of(message) if sender != receiver else 0
+        size = 0
+        if sender != receiver:
+            payload = _PAYLOADS.get(type(message))
+            size = HEADER_BYTES + payload(message) if payload else HEADER_BYTES
         if size > self._limits.body_bytes:
             for frame in split(self._codec.encode(message), self._limits):
                 bucket = MessageBucket(frame, message)

@@ -47,7 +47,7 @@ PIPELINE_MESSAGES = (*get_args(NodeInstruction), BatchesDone, CopyKept, FramesLo
 _MICROBATCH = "microbatch"
 
 
-_COPIED = "a model of the caller"
+_COPIED = "the model that the caller passed"
 
 
 _RETRY_SECONDS = 1.0
@@ -183,7 +183,7 @@ class PipelineProcess(NodeLoop[PipelineNode]):
         source = self._role.job.source
         with self._vitals.step(first=True):
             task = self._task.task(source)
-        self._vitals.note_loaded(f"the model {source.target}")
+        self._vitals.note_loaded(source.target if source.target == _COPIED else f"the model {source.target}")
         self._node = PipelineNode(self._role.name, task)
 
     def _handle(self, message: object) -> None:

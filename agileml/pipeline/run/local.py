@@ -72,7 +72,8 @@ def train_local(
     """Trains on processes of this computer, which `faults` may warn, kill and add.
 
     A node that makes no progress for `hang_timeout` seconds is killed, and another one takes its place. With a
-    checkpoint file the run survives its own process: a new process goes on from the file.
+    checkpoint file the run survives its own process: a new process goes on from the file. Nodes that `faults` kill are
+    not replaced: only `faults` add nodes.
     PipelineStopped: the training cannot go on after its first copy of all layers.
     """
     prepared = _prepared(model, optimizer, plan, nodes, hang_timeout)

@@ -115,8 +115,18 @@ def train(
             " same trainer, --arg, --seed and --partitions, and compare the two.",
         ),
     ] = None,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="plain",
+            help="After the training, train a TorchModule with plain PyTorch in this process, on the same batches:"
+            " --plot draws both losses, and --json has them.",
+        ),
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="Output file for the model (.npz).")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Plot of the run: time per clock and events (.png, .svg).")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Plot of the run: time per clock, events and losses (.png, .svg).")
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Train on nodes of this computer, or on nodes that join from other machines. No update is lost or applied twice.
@@ -150,6 +160,8 @@ def train(
     Example: spotctl lab train mlr --deterministic --stragglers backup-workers=auto --log run.jsonl
 
     Example: spotctl lab train mlr --replay run.jsonl --out model.npz
+
+    Example: spotctl lab train digits.py:trainer --chaos "at clock 9 kill 1" --against plain --plot losses.svg
     """
     from agileml.iteration_log import IterationLog, last_line_of, redone_fields, straggler_fields
     from agileml.runtime.output import show
@@ -159,7 +171,7 @@ def train(
     session: Session = context.obj
     request = train.Request(
         file, arg or [], engine, nodes, clocks, seconds, loss, converged, seed, partitions, deterministic, slack, stage,
-        checkpoint_every, timeouts, chaos, secret_file, state, stragglers, wire, address,
+        checkpoint_every, timeouts, chaos, secret_file, state, stragglers, wire, address, against,
     )  # fmt: skip
     require_plots(plot)
     for option, path, suffixes in (("--log", log, ()), ("--out", out, (".npz",)), ("--plot", plot, (".png", ".svg"))):
@@ -178,12 +190,13 @@ def train(
             trained = run(lambda iteration: _tell(listeners, iteration), show)
         events = (event for iteration in history for event in iteration.events)
         ending = last_line_of(trained) | redone_fields(events) | (straggler_fields(history) if stragglers else {})
+        ending |= train.plain_fields(request, history, trained)
         if written is not None and not trained.interrupted:
             written.end(ending)
     if out is not None:
         save_model(trained.model, out)
     if plot is not None and history:
-        progress.draw(history, plot)
+        progress.draw(history, plot, ending.get("curves", ()))
     if json_:
         session.answer_json(ending)
     elif history:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-_TIME, _LOSS, _RELIABLE, _TRANSIENT = BLUE, GREEN, INK, GOLD
+_TIME, _LOSS, _PLAIN, _RELIABLE, _TRANSIENT = BLUE, GREEN, RED, INK, GOLD
 _DECADE = 10.0
 
 _MARKS = {
@@ -45,6 +45,16 @@ ANSWER: tuple[Column[Mapping[str, Any]], ...] = (
     Column("dropped_chunks", "chunks that arrived too late and were dropped"),
     Column("suspended_seconds", "time for which workers were suspended"),
     *COUNTED,
+    Column(
+        "curves",
+        "with --against plain, the losses after each number of clocks where the run has one; missing without",
+        optional=True,
+        each=(
+            Column("clocks", "clocks done"),
+            Column("loss", "loss of the run"),
+            Column("plain_loss", "loss of plain PyTorch in one process"),
+        ),
+    ),
     Column("compared", "with --replay, whether the log has the model of the run, with which this one was compared"),
 )
 """The JSON of `spotctl lab train`, which `agileml.iteration_log` knows; the rest only with --stragglers."""
@@ -102,6 +112,10 @@ def summary(history: Sequence[Iteration], ending: Mapping[str, Any], *, virtual:
         if ending["loss"] is not None:
             last = f"{shown_loss(ending['loss'])} after clock {ending['clocks']}"
         rows.insert(2, ("loss", f"{first}, {last}"))
+    if curves := ending.get("curves"):
+        apart = max(abs(point["loss"] / point["plain_loss"] - 1) if point["plain_loss"] else 0 for point in curves)
+        plain = f"{shown_loss(curves[-1]['plain_loss'])} after clock {curves[-1]['clocks']}"
+        rows.insert(3, ("plain PyTorch", f"{plain}; at most {apart:.1e} apart after any"))
     return pairs_table(rows)
 
 
@@ -120,8 +134,8 @@ def size(count: float) -> str:
     return f"{count:.0f} {_UNITS[unit]}" if not unit else f"{count:.1f} {_UNITS[unit]}"
 
 
-def draw(history: Sequence[Iteration], path: Path) -> None:
-    """Draws a run; the format follows from the file's suffix."""
+def draw(history: Sequence[Iteration], path: Path, curves: Sequence[Mapping[str, float]] = ()) -> None:
+    """Draws a run, over the losses of plain PyTorch if there are `curves`; the format follows from the suffix."""
     from matplotlib.ticker import MaxNLocator
 
     figure, (times, losses, nodes) = panels(10, 6.5, 3, sharex=True, height_ratios=(3, 2, 1.3))
@@ -132,8 +146,16 @@ def draw(history: Sequence[Iteration], path: Path) -> None:
     times.grid(visible=True, axis="y", alpha=0.25)
     _draw_events(times, marked_clocks(history))
     known = [(iteration.clock, iteration.loss) for iteration in history if iteration.loss is not None]
+    if curves:
+        # Wider, so that it is seen where both are the same.
+        places, plain = [point["clocks"] + 1 for point in curves], [point["plain_loss"] for point in curves]
+        losses.plot(places, plain, color=_PLAIN, linewidth=4.5, alpha=0.4, label="plain PyTorch in one process")
+        known = [(int(point["clocks"]) + 1, point["loss"]) for point in curves]
     values = [loss for _, loss in known]
-    losses.plot([clock for clock, _ in known], values, color=_LOSS, linewidth=1.5)
+    losses.plot([clock for clock, _ in known], values, color=_LOSS, linewidth=1.5, label="this run")
+    if curves:
+        losses.legend(frameon=False, fontsize=8)
+        values += plain
     # Within one power of ten, a logarithmic axis would have no round number to label.
     if known and 0 < _DECADE * min(values) < max(values):
         losses.set_yscale("log")
@@ -153,7 +175,7 @@ def draw(history: Sequence[Iteration], path: Path) -> None:
     nodes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=2, frameon=False, fontsize=8)
     nodes.yaxis.set_major_locator(MaxNLocator(integer=True))
     nodes.set_xlabel("clock")
-    nodes.set_xlim(history[0].clock - 0.5, history[-1].clock + 0.5)
+    nodes.set_xlim(history[0].clock - 0.5, history[-1].clock + (1.1 if curves else 0.5))
     nodes.xaxis.set_major_locator(MaxNLocator(integer=True))
     with atomic_write(path) as out:
         save_plot(figure, out, path.suffix.lower()[1:])

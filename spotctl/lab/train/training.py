@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from agileml.apps.registry import TrainerSource, parse_arguments
+from agileml.core.events import Iteration
 from agileml.engines.attached import AttachEngine, is_unfinished
 from agileml.engines.base import Engine
 from agileml.engines.chaos import Chaos
@@ -65,6 +67,7 @@ class Request:
     stragglers: str = ""
     wire: str | None = None
     address: str | None = None
+    against: str = ""
 
     @property
     def resumes(self) -> bool:
@@ -78,6 +81,7 @@ def prepare(request: Request) -> Callable[[Listener, Output], Trained]:
         raise BadRequest(f"--stage {request.stage}: unknown stage; expected one of {', '.join(_STAGES)}")
     engine = _engine(request)
     _find_modules_here()
+    _check_against(request)
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     chaos = Chaos.parse(request.chaos, request.seed)
     options: TrainOptions = {
@@ -132,6 +136,39 @@ def replay_log(request: Request, log: Path) -> tuple[int, str | None, Params]:
     source = TrainerSource(request.file, parse_arguments(list(request.arguments)))
     with redirect_stdout(sys.stderr), _traceback_of_trainer():
         return len(accepted), digest, replay(source.load(), accepted, request.seed, request.partitions, request.wire)
+
+
+def plain_fields(request: Request, history: Sequence[Iteration], trained: Trained) -> dict[str, Any]:
+    """With --against plain, `curves`: the losses of the run, and those of plain PyTorch after as many clocks."""
+    if not request.against or trained.interrupted:
+        return {}
+    from agileml.roles.node import JobSettings
+    from agileml.torch.plain import plain_losses
+
+    losses = {iteration.clock - 1: iteration.loss for iteration in history} | {trained.clocks: trained.loss}
+    ours = {clocks: loss for clocks, loss in sorted(losses.items()) if loss is not None}
+    with redirect_stdout(sys.stderr), _traceback_of_trainer():
+        theirs = plain_losses(_torch_module(request), [*ours], request.seed, JobSettings().loss_sample)
+        curves = [
+            {"clocks": clocks, "loss": loss, "plain_loss": plain}
+            for (clocks, loss), plain in zip(ours.items(), theirs, strict=True)
+        ]
+    return {"curves": curves}
+
+
+def _check_against(request: Request) -> None:
+    """Refuses a training that cannot be compared, before it starts."""
+    if request.against not in ("", "plain"):
+        raise BadRequest(f"--against {request.against}: unknown; expected plain, the loop of PyTorch in one process")
+    if request.against:
+        with redirect_stdout(sys.stderr), _traceback_of_trainer():
+            _torch_module(request)
+
+
+def _torch_module(request: Request) -> Any:  # noqa: ANN401 - a TorchModule, whose module takes seconds to import
+    from agileml.torch.plain import check_plain
+
+    return check_plain(TrainerSource(request.file, parse_arguments(list(request.arguments))).load())
 
 
 def forget_state(request: Request) -> None:

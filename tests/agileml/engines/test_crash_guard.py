@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+
 from agileml.engines.base import Gone
-from agileml.engines.job_loop import MAX_IN_A_ROW, MAX_IN_ONE_CLOCK, CrashGuard
+from agileml.engines.job_loop import MAX_FROM_OUTSIDE, MAX_IN_A_ROW, MAX_IN_ONE_CLOCK, CrashGuard
 from agileml.runtime.node_process import UNREACHABLE
 
 UNKNOWN = Gone("")
@@ -58,6 +60,16 @@ def test_nothing_new_is_no_progress() -> None:
 def test_each_node_of_a_large_job_may_fail_once() -> None:
     assert failures(CrashGuard(nodes=4)) == MAX_IN_A_ROW
     assert failures(CrashGuard(nodes=64)) == 64
+
+
+def test_processes_that_are_killed_from_outside_count_apart() -> None:
+    """Six killed nodes are no sign of a program that crashes; a machine without memory kills every attempt."""
+    guard, killed = CrashGuard(nodes=3), Gone("", -signal.SIGKILL)
+    assert not any(guard.add(killed, ()) for _ in range(2 * MAX_IN_A_ROW))
+    assert failures(guard) == MAX_IN_A_ROW
+    guard.advance(1, 1)
+    assert next(number for number in range(1000) if guard.add(killed, ())) == MAX_FROM_OUTSIDE
+    assert "that a signal ended" in guard.add(killed, ())
 
 
 def test_two_failures_alike_without_a_new_clock_are_enough() -> None:

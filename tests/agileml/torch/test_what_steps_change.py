@@ -85,6 +85,50 @@ class Limited(torch.optim.SGD):
         return super().step(closure)
 
 
+class Warming(torch.optim.SGD):
+    """Counts its steps outside of its state."""
+
+    def __init__(self, parameters: Any) -> None:  # noqa: ANN401
+        super().__init__(parameters, lr=0.1)
+        self.steps = 0
+
+    def step(self, closure: Any = None) -> Any:  # noqa: ANN401
+        self.steps += 1
+        self.param_groups[0]["lr"] = 0.1 * min(1, self.steps / 8)
+        return super().step(closure)
+
+
+class Slowing(torch.optim.SGD):
+    """Counts its steps in its groups."""
+
+    def step(self, closure: Any = None) -> Any:  # noqa: ANN401
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+            group["lr"] = 0.1 / group["steps"]
+        return super().step(closure)
+
+
+class Factor(torch.optim.SGD):
+    """Has an attribute that stays as it is."""
+
+    def __init__(self, parameters: Any) -> None:  # noqa: ANN401
+        super().__init__(parameters, lr=0.1)
+        self.factor = 0.5
+
+    def step(self, closure: Any = None) -> Any:  # noqa: ANN401
+        for group in self.param_groups:
+            group["lr"] = 0.1 * self.factor
+        return super().step(closure)
+
+
+def test_an_optimizer_may_have_attributes_of_its_own() -> None:
+    models = [
+        reference.model_digest(reference.run(trainer(Shared, optimizer), 3, seed=1))
+        for optimizer in (lambda net: Factor(trained(net)), lambda net: torch.optim.SGD(trained(net), lr=0.05))
+    ]
+    assert models[0] == models[1]
+
+
 class Accumulating(torch.optim.SGD):
     """Keeps something from its third step on."""
 
@@ -189,6 +233,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "optimizer Limited: its update of a row depends on other",
     ),
     ({"optimizer": lambda net: Accumulating(trained(net), lr=0.1)}, "Accumulating: its state 'sum' appeared after"),
+    (
+        {"optimizer": lambda net: Slowing(trained(net), lr=0.1)},
+        "optimizer Slowing: its second step depends on what the first one left in its parameter groups",
+    ),
+    (
+        {"optimizer": lambda net: Warming(trained(net))},
+        r"optimizer Warming: its attribute 'steps' changes with each step, .* in self.state\[parameter\]",
+    ),
     ({"optimizer": with_a_hook}, "optimizer SGD has a hook for its steps, which would not see the gradients"),
     (
         {"optimizer": lambda net: torch.optim.SGD([*trained(net), OUTSIDE], lr=0.1)},

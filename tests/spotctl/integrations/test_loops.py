@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import numpy as np
@@ -80,6 +83,49 @@ def test_a_loop_goes_on_as_if_nothing_had_happened(
             trained(tmp_path / "kept", stop)
     assert trained(tmp_path / "kept") == straight
     assert trained(tmp_path / "kept") == straight, "a loop that is over does nothing"
+
+
+_IMPORTS = """
+from pathlib import Path
+
+import torch
+
+from spotctl.integrations.loops import resuming
+
+"""
+_TRAINING = """\
+net, best = torch.nn.Linear(2, 1), 0
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in resuming(range({steps}), net, optimizer, folder=Path("kept")):
+    loss = net(torch.rand(4, 2)).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    best = max(best, step)
+    handle = open(__file__)
+print("final", loss.item(), best, step)
+"""
+"""As people write it: what follows the loop uses names that the loop gives, beside one that cannot be kept."""
+
+_MODULE = _IMPORTS + _TRAINING
+_FUNCTION = f"{_IMPORTS}def main():\n{indent(_TRAINING, '    ')}\n\nmain()\n"
+
+
+@pytest.mark.parametrize("text", [_MODULE, _FUNCTION], ids=["module", "function"])
+def test_what_follows_a_finished_loop_finds_the_names_that_the_loop_gave(tmp_path: Path, text: str) -> None:
+    def printed(steps: int) -> str:
+        (tmp_path / "script.py").write_text(text.format(steps=steps))
+        done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = printed(3)
+    assert first.endswith(" 2 2\n")
+    assert printed(3) == first
+    assert printed(3) == first, "the last save stays"
+    longer = printed(5)
+    assert longer.endswith(" 4 4\n"), "a loop that was made longer goes on"
+    assert printed(5) == longer
 
 
 def _warned_at(warned: int, done: list[int], folder: Path) -> None:

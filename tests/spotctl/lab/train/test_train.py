@@ -65,6 +65,21 @@ def test_json_log_model_and_picture_of_a_run_through_chaos(engine: str, tmp_path
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("engine", ["sim", "local"])
+def test_the_losses_of_plain_pytorch_are_drawn_and_printed(engine: str, tmp_path: Path) -> None:
+    plot, trainer = tmp_path / "run.png", Path(__file__).parents[4] / "examples/trainers/digits.py"
+    words = (f"{trainer}:trainer", "--nodes", "1+2", "--clocks", "25", "--against", "plain")
+    ended = trained(*words, "--chaos", "at clock 9 kill 1", "--plot", plot, "--json", engine=engine)
+    assert ended.code == 0
+    assert ended.json["failures"] == 1
+    curves = ended.json["curves"]
+    assert (curves[0]["clocks"], curves[-1]["clocks"], curves[-1]["loss"]) == (0, 25, ended.json["loss"])
+    for point in curves:
+        assert point["loss"] == pytest.approx(point["plain_loss"], rel=1e-5)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert re.search(r"plain PyTorch +\S+ after clock 25; at most .* apart", trained(*words, engine=engine).out)
+
+
 def test_the_same_seeds_give_the_same_log(tmp_path: Path) -> None:
     words = (
         "mf",

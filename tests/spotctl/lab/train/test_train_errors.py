@@ -41,6 +41,8 @@ def trainer(tmp_path: Path) -> Path:
             ("mf", "--chaos", "at clock 20 evcit half"),
             "chaos, character 13: found 'evcit', expected evict, kill or join",
         ),
+        (("mf", "--against", "ddp"), "--against ddp: unknown; expected plain, the loop of PyTorch in one process"),
+        (("mf", "--against", "plain"), "MatrixFactorization is no TorchModule, so plain PyTorch cannot train the same"),
         (("mf", "--partitions", "0"), "Invalid value for '--partitions'"),
         (("mf", "--seed", "-1"), "Invalid value for '--seed'"),
         (("mf", "--log", "none/x"), "--log none/x: there is no folder none"),

@@ -1,0 +1,92 @@
+"""The course of a framework's training: each clock is a step of the optimizer, or a part of a validation.
+
+A framework validates between two steps, on the weights of the first. Here these are clocks of their own, in which no
+parameter moves: a part of the training then takes about as long as another, and a node that takes long is one that
+hangs. The values of a validation are summed as gradients are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+
+class OptimizerStep(NamedTuple):
+    """Step `number` of the optimizer, from 1 on, over the batches `first` up to `last` (exclusive) of an epoch.
+
+    `ends_epoch` is whether these are the last ones of the epoch.
+    """
+
+    number: int
+    epoch: int
+    first: int
+    last: int
+    ends_epoch: bool
+
+
+class ValidationPart(NamedTuple):
+    """A part of a validation: its number, from 0 on, the step after which it comes, and the number of the part."""
+
+    number: int
+    step: int
+    part: int
+
+
+@dataclass(frozen=True)
+class Course:
+    """The steps and validations of a training with epochs of `batches` batches; a step takes `accumulate` of them.
+
+    Validations come after the steps `validated`, each with `validation_batches`; a clock takes `at_once` of them.
+    """
+
+    batches: int
+    accumulate: int
+    steps: int
+    validated: Sequence[int] = ()
+    validation_batches: int = 0
+    at_once: int = 1
+
+    @property
+    def steps_of_epoch(self) -> int:
+        return -(-self.batches // self.accumulate)
+
+    @property
+    def epochs(self) -> int:
+        """The epochs that are begun."""
+        return -(-self.steps // self.steps_of_epoch)
+
+    @property
+    def clocks(self) -> int:
+        """The clocks of the whole training."""
+        return self.steps + self._parts * len(self.validated)
+
+    def at(self, clock: int) -> OptimizerStep | ValidationPart | None:
+        """The work of a clock; None after the last."""
+        before = bisect_left(self._begins, clock)
+        if before and clock <= self._begins[before - 1] + self._parts:
+            number = before - 1
+            return ValidationPart(number, self.validated[number], clock - self._begins[number] - 1)
+        number = clock - self._parts * before
+        return self.step(number) if number <= self.steps else None
+
+    def step(self, number: int) -> OptimizerStep:
+        epoch, within = divmod(number - 1, self.steps_of_epoch)
+        first = within * self.accumulate
+        last = min(first + self.accumulate, self.batches)
+        return OptimizerStep(number, epoch, first, last, last == self.batches)
+
+    def epoch_after(self, step: int) -> int:
+        """The epoch in which a step was the last."""
+        return max(0, step - 1) // self.steps_of_epoch
+
+    @property
+    def _parts(self) -> int:
+        return -(-self.validation_batches // self.at_once)
+
+    @cached_property
+    def _begins(self) -> list[int]:
+        """For each validation, the last clock before it."""
+        return [step + self._parts * number for number, step in enumerate(self.validated)]

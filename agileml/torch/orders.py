@@ -1,0 +1,213 @@
+"""The samples of each batch in the order in which the samplers of DataLoaders give them in one process.
+
+A sampler draws from the random generators of its process, so that its order depends on all that was drawn before. Every
+node draws all orders in turn, from the state that the generators had when the training was described.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agileml.checks import torch_module
+from agileml.errors import BadTrainer
+from agileml.torch.course import Course
+from agileml.torch.surroundings import surroundings
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+Numbers = NDArray[np.int64]
+
+KEPT_LOOPS = 4
+"""Loops whose batches are kept: a loss may lead back to the one before, and a validation lies between two."""
+
+
+@dataclass
+class RandomState:
+    """The state of the generators of PyTorch's processor, numpy and Python."""
+
+    torch: Any
+    numpy: Any
+    python: Any
+
+    @classmethod
+    def now(cls) -> RandomState:
+        """That of this process."""
+        return cls(torch_module().get_rng_state(), np.random.get_state(), random.getstate())
+
+    def left(self, result: object) -> object:
+        """Leaves the generators in this state, and returns the result."""
+        torch_module().set_rng_state(self.torch)
+        np.random.set_state(self.numpy)
+        random.setstate(self.python)
+        return result
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Draws from this state, which moves on; the generators of the process are restored afterwards."""
+        with surroundings(0, 0):
+            self.left(None)
+            try:
+                yield
+            finally:
+                vars(self).update(vars(self.now()))
+
+
+class LoaderLoop(NamedTuple):
+    """A loop over a DataLoader: its number among the loaders, the epoch of its sampler, and how many batches it has."""
+
+    loader: int
+    epoch: int
+    batches: int
+
+
+def loops_of(course: Course, validation_batches: Sequence[int]) -> list[LoaderLoop]:
+    """The loops of a training over its loader (0), and over those of its validation, one after the other."""
+    loops, number = [LoaderLoop(0, 0, course.batches)], 0
+    for epoch in range(course.epochs):
+        loops += [LoaderLoop(0, epoch, course.batches)] if epoch else []
+        while number < len(course.validated) and course.epoch_after(course.validated[number]) == epoch:
+            loops += [LoaderLoop(1 + loader, epoch, count) for loader, count in enumerate(validation_batches)]
+            number += 1
+    return loops
+
+
+@dataclass(frozen=True, eq=False)
+class LoaderOrders:
+    """The batches of loops over DataLoaders, one loop after the other, from a random state on."""
+
+    loaders: Sequence[DataLoader[Any]]
+    loops: Sequence[LoaderLoop] | EpochOrders
+    state: RandomState
+    draws_seeds: bool = True
+    """Whether each loop begins with the draw of a seed for the processes that read."""
+    _drawn: dict[int, list[Numbers]] = field(default_factory=dict, init=False)
+    _samplers: list[Any] = field(default_factory=list, init=False)
+    _moved: list[RandomState] = field(default_factory=list, init=False)
+    """The state after the last loop that was drawn."""
+
+    def batches(self, number: int) -> list[Numbers]:
+        """The samples of each batch of a loop."""
+        if number < min(self._drawn, default=0):
+            self._drawn.clear()
+        if not self._drawn:
+            self._moved[:] = [copy.copy(self.state)]
+            self._samplers[:] = [_copied(loader) for loader in self.loaders]
+        for following in range(max(self._drawn, default=-1) + 1, number + 1):
+            self._drawn[following] = self._draw(*self.loops[following])
+            self._drawn.pop(following - KEPT_LOOPS, None)
+        return self._drawn[number]
+
+    def _draw(self, loader: int, epoch: int, count: int) -> list[Numbers]:
+        sampler = self._samplers[loader]
+        inner = getattr(sampler, "sampler", None)
+        with self._moved[0].drawing():
+            for set_epoch in {id(each): getattr(each, "set_epoch", None) for each in (sampler, inner)}.values():
+                if set_epoch is not None:
+                    set_epoch(epoch)
+            given = self.loaders[loader]
+            generator = getattr(inner, "generator", None)
+            theirs = getattr(getattr(given.batch_sampler, "sampler", None), "generator", None)
+            # A generator that the order does not depend on may draw what it likes.
+            draws = given.generator is None or given.generator is theirs
+            # Processes that stay have the seed of the first loop.
+            if self.draws_seeds and draws and not (given.persistent_workers and epoch):
+                generator = None if given.generator is None else generator
+                torch_module().empty((), dtype=torch_module().int64).random_(generator=generator)
+            batches = [np.array(batch, dtype=np.int64) for batch in islice(iter(sampler), count)]
+        if len(batches) < count:
+            raise BadTrainer(
+                f"the sampler of a DataLoader gives {len(batches)} batches in epoch {epoch + 1} instead of {count}; it"
+                " must give as many in every epoch"
+            )
+        return batches
+
+
+def _copied(loader: DataLoader[Any]) -> Any:  # noqa: ANN401 - a batch sampler of any type
+    """The batch sampler of a loader with its generators, over the same dataset."""
+    shared, sampler = {id(loader.dataset): loader.dataset}, loader.batch_sampler
+    inner: Any = sampler
+    while inner is not None:
+        if (source := getattr(inner, "data_source", None)) is not None:
+            shared[id(source)] = source
+        inner = getattr(inner, "sampler", None)
+    try:
+        return copy.deepcopy(sampler, shared)
+    except Exception as error:
+        kind = type(getattr(sampler, "sampler", sampler)).__name__
+        raise BadTrainer(
+            f"the sampler {kind} of a DataLoader cannot be copied ({' '.join(str(error).split())}), but each node"
+            " draws its order; make it of plain values"
+        ) from error
+
+
+@dataclass(eq=False)
+class EpochOrders:
+    """The samples of each epoch of a loop over a DataLoader, in its own order, from a random state on."""
+
+    name: str
+    loader: DataLoader[Any]
+    state: RandomState
+    batch_size: int
+    dataset_samples: int
+    _joined: dict[int, Numbers] = field(default_factory=dict, init=False)
+    """The epoch that was asked for last, and the one before."""
+
+    def __getitem__(self, epoch: int) -> LoaderLoop:
+        try:
+            batches = len(self.loader)
+        except (TypeError, NotImplementedError) as error:
+            raise BadTrainer(
+                f"{self.name}: the sampler of the DataLoader has no length ({error}); give it __len__"
+            ) from error
+        return LoaderLoop(0, epoch, batches)
+
+    @cached_property
+    def samples(self) -> int:
+        """The number of samples in an epoch."""
+        return len(self.epoch(0))
+
+    @cached_property
+    def mark(self) -> int:
+        """A number that only nodes have in common whose first epoch has the same order."""
+        return crc32(self.epoch(0).tobytes())
+
+    def epoch(self, epoch: int) -> Numbers:
+        """The samples of an epoch. BadTrainer if they are no samples, or a batch but the last has another size."""
+        if epoch not in self._joined:
+            batches = self._orders.batches(epoch)
+            sizes = [*map(len, batches)]
+            joined: Numbers = np.concatenate(batches) if batches else np.zeros(0, np.int64)
+            if {*sizes[:-1]} - {self.batch_size} or not sizes or not 0 < sizes[-1] <= self.batch_size:
+                raise BadTrainer(
+                    f"{self.name}: the sampler gives batches of {', '.join(map(str, sorted({*sizes})))} samples; all"
+                    f" must have batch_size ({self.batch_size}), only the last of an epoch may have fewer"
+                )
+            wrong = joined[(joined < 0) | (joined >= self.dataset_samples)]
+            if len(wrong):
+                raise BadTrainer(
+                    f"{self.name}: the sampler gives sample {wrong[0]}; the dataset has those from 0 to"
+                    f" {self.dataset_samples - 1:,}"
+                )
+            if epoch and len(joined) != self.samples:
+                raise BadTrainer(
+                    f"{self.name}: the sampler gives {len(joined):,} samples in epoch {epoch + 1} and {self.samples:,}"
+                    " in the first; all epochs must have as many"
+                )
+            self._joined = dict([*self._joined.items(), (epoch, joined)][-2:])
+        return self._joined[epoch]
+
+    @cached_property
+    def _orders(self) -> LoaderOrders:
+        return LoaderOrders([self.loader], self, self.state)

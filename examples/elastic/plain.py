@@ -1,0 +1,34 @@
+"""A plain PyTorch loop on one computer; train.py is the same loop on machines that come and go."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+EPOCHS = 60
+
+
+def spirals(points=1600):
+    """Two spirals around each other: which of the two is a point on?"""
+    label = torch.arange(points) % 2
+    radius = torch.rand(points)
+    angle = 9 * radius + torch.pi * label
+    return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1), label
+
+
+torch.manual_seed(1)
+inputs, labels = spirals()
+loader = DataLoader(TensorDataset(inputs, labels), batch_size=80, shuffle=True)
+net = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * len(loader))
+
+for step, (points, targets) in enumerate(batch for _ in range(EPOCHS) for batch in loader):
+    loss = nn.functional.cross_entropy(net(points), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    if step % 200 == 0:
+        print(f"step {step}  loss {loss:.4f}", flush=True)
+    optimizer.step()
+    scheduler.step()
+
+print(f"accuracy {(net(inputs).argmax(1) == labels).float().mean():.1%}")

@@ -1,0 +1,277 @@
+"""`spotctl init train.py --trainer`: a training that is the script's, or a refusal that names its lines."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from agileml import reference
+from agileml.errors import AgileMLError
+from agileml.runtime.prepared_job import isolated
+from spotctl.files.job.reader import load
+from spotctl.files.script.reading import read_script
+from spotctl.files.script.trainer_loop import training_of
+from spotctl.files.script.trainer_trial import ComparedTrainer, compared_trainer
+from tests.spotctl.approvals import Approved
+from tests.spotctl.command_line import spotctl
+
+pytestmark = pytest.mark.usefixtures("few_windows")
+
+SCRIPTS = Path(__file__).parent / "trainer_scripts"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "project"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def copied(name: str, change: tuple[str, str] = ("", "")) -> Path:
+    """The script in the working directory, with one line changed."""
+    shutil.copy(SCRIPTS / "characters.py", ".")
+    text = (SCRIPTS / f"{name}.py").read_text()
+    assert change[0] in text
+    path = Path(f"{name}.py")
+    path.write_text(text.replace(*change) if change[0] else text)
+    return path
+
+
+def compared(path: Path) -> ComparedTrainer:
+    return isolated(partial(compared_trainer, path, Path.cwd()), str(path), Path.cwd(), {"OMP_NUM_THREADS": "1"})
+
+
+CARRIED: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "features": (
+        640,
+        (
+            "batch_size=16, shuffle=False, num_workers=2, drop_last=True",
+            "criterion = nn.CrossEntropyLoss(label_smoothing=0.1)",
+            "loss = criterion(outputs, targets) + 0.001 * sum((p.abs().sum() for p in model.parameters()))",
+            "StepLR(optimizer, step_size=100, gamma=0.1)",
+            "clip_norm=1.0",
+            "batch_size=16",
+        ),
+    ),
+    "nanogpt": (
+        40,
+        (
+            "with torch.autocast('cpu', torch.bfloat16):",
+            "nn.functional.cross_entropy(logits.float().flatten(0, 1), y.flatten())",
+            "CosineAnnealingLR(opt, 1000)",
+            "betas=(0.9, 0.95)",
+            "clip_norm=1.0",
+            "batch_size=32",
+        ),
+    ),
+    "digits": (14 * 13, ("return StepEvery(scheduler, 13)", "F.nll_loss(output, target)", "batch_size=16")),
+    "accumulated": (18, ("8 * 4", "batch_size=32", "clip_norm=0.5", "return loss * 4")),
+    "step_limited": (75, ("collate_fn=collate", "SequentialLR(optimizer, [warm, cosine], [WARM])", "clip_norm=1.0")),
+    "residual": (20, ("parts=1,", "nesterov=True")),
+    "contrastive": (15, ("parts=1,", "scores = za @ zb.T / temperature")),
+    "variational": (9, ("data, = batch", "loss = loss_function(recon, data, mu, logvar)", "drop_last=True")),
+}
+"""By script: its steps, and what its trainer has."""
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("name", CARRIED)
+def test_a_trainer_takes_the_steps_of_its_script(name: str) -> None:
+    steps, lines = CARRIED[name]
+    trainer = compared(copied(name))
+    assert [line for line in lines if line not in trainer.text] == []
+    assert (trainer.steps, trainer.clocks) == (steps, 3)
+    assert trainer.difference < (0.02 if name == "nanogpt" else 1e-4)
+
+
+REFUSED: Mapping[str, tuple[str, ...]] = {
+    "adversarial": ("18: a second loss",),
+    "recurrent": (
+        "12: the loss depends on hidden, which is carried",
+        "14: the loss depends on step, which counts steps",
+    ),
+    "adjusted": (
+        "15: .*for group in optimizer.param_groups",
+        "20: .*clip_grad_value_",
+        "22: .*for old, new in zip",
+        "25: .*if loss.item",
+    ),
+    "scaled": ("8: a GradScaler leaves steps out",),
+    "drawn": ("14: the loop does not take its batches from a DataLoader",),
+    "evaluating": ("16: the network stays in the mode for evaluation",),
+}
+"""By script: the lines that cannot be carried."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_each_line_that_cannot_be_carried_is_named(name: str) -> None:
+    path = copied(name)
+    uncarried = [f"{line.line}: {line.reason}" for line in training_of(read_script(path, Path.cwd())).uncarried]
+    assert len(uncarried) == len(REFUSED[name])
+    for said, expected in zip(uncarried, REFUSED[name], strict=True):
+        assert re.match(expected, said), said
+
+
+CHANGED: Mapping[str, tuple[str, tuple[str, str], str]] = {
+    "a schedule by hand": (
+        "digits",
+        ("        scheduler.step()\n", "        optimizer.param_groups[0]['lr'] *= 0.7\n"),
+        r"102: not known .*param_groups\[0\]",
+    ),
+    "a step that some batches leave out": (
+        "features",
+        ("        loss.backward()\n", "        if loss > 0.1:\n            loss.backward()\n"),
+        "18: backward.. is called .*only in some cases",
+    ),
+    "a batch that is left out": (
+        "features",
+        (
+            "        optimizer.zero_grad()\n",
+            "        if inputs.sum() > 3:\n            continue\n        optimizer.zero_grad()\n",
+        ),
+        "15: not known .*if inputs.sum",
+    ),
+    "weights that are changed by hand": (
+        "features",
+        ("        scheduler.step()", "        scheduler.step()\n        model[0].weight.data.clamp_(-1, 1)"),
+        r"22: not known .*model\[0\].weight.data.clamp_",
+    ),
+    "gradients that are changed by hand": (
+        "features",
+        ("        optimizer.step()", "        model[0].weight.grad.mul_(0.5)\n        optimizer.step()"),
+        r"20: not known .*weight.grad.mul_",
+    ),
+    "a part of the network that stays in the mode for evaluation": (
+        "features",
+        ("        optimizer.zero_grad()\n", "        model[0].eval()\n        optimizer.zero_grad()\n"),
+        r"15: not known .*model\[0\].eval",
+    ),
+    "gradients that are never set to zero": (
+        "features",
+        ("        optimizer.zero_grad()\n", ""),
+        "14: gradients are never set to zero",
+    ),
+    "a norm that changes": (
+        "features",
+        ("model.parameters(), 1.0)", "model.parameters(), 1.0 / (epoch + 1))"),
+        "19: the largest norm changes",
+    ),
+    "a network that the loss uses from outside": (
+        "features",
+        ("loss = criterion(outputs, targets)", "outputs.mul_(epoch)\n        loss = criterion(outputs, targets)"),
+        "17: the loss depends on epoch, which counts steps",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_line_that_changes_the_training_is_named(case: str) -> None:
+    name, change, expected = CHANGED[case]
+    path = copied(name, change)
+    uncarried = [f"{line.line}: {line.reason}" for line in training_of(read_script(path, Path.cwd())).uncarried]
+    assert any(re.match(expected, said) for said in uncarried), uncarried
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("uneven", ("", ""), "line 7: a step takes 4 batches of 8 samples, and 90 samples are no multiple"),
+        (
+            "features",
+            ("    for inputs", "    train_set.tensors[1].zero_()\n    for inputs"),
+            "line 14: not known to leave|dataset.. makes other samples",
+        ),
+        ("digits", ("args = parser.parse_args()", "args = parser.parse_args()\n    raise OSError(3)"), "OSError: 3"),
+        ("digits", ("range(1, args.epochs + 1)", "range(1, 1)"), "did not reach its loop"),
+    ],
+)  # fmt: skip
+def test_what_running_the_script_shows_is_refused(name: str, change: tuple[str, str], problem: str) -> None:
+    with pytest.raises(AgileMLError, match=problem):
+        compared(copied(name, change))
+
+
+INITIALIZED = """for layer in model.modules():
+    if isinstance(layer, nn.Linear):
+        nn.init.normal_(layer.weight, std=3.0)
+        nn.init.constant_(layer.bias, 0.25)
+last = model[2]
+last.bias.data.fill_(-1.0)
+for name, p in model.named_parameters():
+    print(name, p.shape)
+for p in model[0].parameters():
+    p.requires_grad = False
+"""
+
+
+@pytest.mark.slow
+def test_first_weights_and_frozen_layers_are_those_of_the_script() -> None:
+    path = copied("features", ("criterion =", f"{INITIALIZED}criterion ="))
+    text = compared(path).text
+    for line in ("nn.init.normal_(layer.weight, std=3.0)", "last.bias.data.fill_(-1.0)", "p.requires_grad = False"):
+        assert line in text
+    assert "print(" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "order",
+    [
+        "shuffle=True, generator=torch.Generator().manual_seed(4)",
+        "sampler=torch.utils.data.WeightedRandomSampler([1.0] * 256, 256, generator=torch.Generator().manual_seed(4))",
+    ],
+)
+def test_the_order_of_a_generator_or_sampler_is_carried(order: str) -> None:
+    trainer = compared(copied("features", ("shuffle=False", order)))
+    assert 'order="loader"' in trainer.text
+    assert not [remark for remark in trainer.remarks if "order" in remark]
+    assert trainer.difference < 1e-4
+
+
+@pytest.mark.slow
+def test_a_whole_training_ends_with_the_weights_of_the_script() -> None:
+    """From seeded weights, in the order of the samples, and without dropout: nothing is left to chance."""
+    change = "DataLoader(dataset1, shuffle=True, **train_kwargs)", "DataLoader(dataset1, **train_kwargs)"
+    path = copied("digits", change)
+    path.write_text(path.read_text().replace("Dropout(0.25)", "Dropout(0.0)").replace("default=14", "default=2"))
+    trainer = compared(path)
+    Path("digits_trainer.py").write_text(trainer.text)
+    subprocess.run([sys.executable, str(path), "--save-model"], check=True, stdout=subprocess.DEVNULL)
+    expected = torch.load("digits.pt")
+    made = runpy.run_path("digits_trainer.py")["trainer"]()
+    found = made.state_dict(reference.run(made, trainer.steps, seed=7))
+    assert trainer.steps == 26
+    for name, values in expected.items():
+        assert torch.allclose(found[name], values, rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_trainer_and_its_job(approved: Approved) -> None:
+    copied("features")
+    ended = spotctl("init", "features.py", "--trainer")
+    assert ended.code == 0, ended.err
+    assert "3 steps of features.py and of its trainer" in ended.out
+    assert load(Path("job.yaml")).program.app == "features_trainer.py:trainer"  # type: ignore[union-attr]
+    assert "stop: {clocks: 640}" in Path("job.yaml").read_text()
+    assert spotctl("plan", "job.yaml").code == 0
+    Path("job.yaml").unlink()
+    approved(spotctl("init", "features.py", "--trainer"))
+
+
+@pytest.mark.parametrize("name", ["adjusted", "drawn"])
+def test_the_command_lists_lines_and_writes_nothing(name: str, approved: Approved) -> None:
+    path = copied(name)
+    approved(spotctl("init", str(path), "--trainer"))
+    assert not Path("job.yaml").exists()
+    assert not Path(f"{name}_trainer.py").exists()
