@@ -1,4 +1,5 @@
 """Queues of jobs without a policy, played forward, against the best list schedules: `python -m bench.gavel_queue`.
+`python -m bench.gavel_queue turn` prints the processor time of a round, and of the queue played forward.
 
 In a list schedule jobs begin in one order, each as soon as its least number of machines is free, keep their machines
 until they end, and grow into what is left. The best of all orders is taken twice: that of the least mean completion
@@ -8,15 +9,17 @@ time, and that of the least makespan. Cases, list schedules and the play are our
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 
-from bench.gavel_outlook import outlook, played
 from bidbrain.gavel.order import ends_of, listed
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota
+from bidbrain.gavel.outlook import outlook, played
+from bidbrain.gavel.queue import POLICIES, JobQueue, QueueJob, QueueQuota, QueueTerms
+from bidbrain.gavel.scheduler import next_round
 
 CASES = 64
 
@@ -72,8 +75,66 @@ def bounded(queue: JobQueue, seed: int) -> list[bool]:
     ]
 
 
+def crowd(jobs: int, quotas: int, policy: str, users: int, seed: int = 0) -> JobQueue:
+    """Many jobs on one to five of some types each, under a quota for each type; most quotas are in use. A third are
+    gangs, and a third have deadlines."""
+    rng = np.random.default_rng([seed, 64])
+    kinds = [f"type{number}" for number in range(quotas)]
+    limits = tuple(QueueQuota(kind, float(rng.integers(4, 17)), {kind: 1.0}) for kind in kinds)
+    free, waiting = {limit.name: int(limit.amount) for limit in limits}, []
+    for number in range(jobs):
+        some = rng.choice(kinds, int(rng.integers(1, 6)), replace=False).tolist()
+        least = int(rng.integers(1, 3))
+        most = int(rng.integers(least, 9))
+        own = next((kind for kind in some if free[kind] >= least), None)
+        held = {} if own is None or rng.random() < 0.2 else {own: min(free[own], most)}
+        for kind, count in held.items():
+            free[kind] -= count
+        waiting.append(
+            QueueJob(
+                f"j{number}",
+                {kind: float(rng.uniform(0.3, 1)) for kind in some},
+                arrival=0.0,
+                since=0.0,
+                user=f"user{number % users}",
+                weight=float(rng.choice([1.0, 1.0, 2.0])),
+                work=float(10 ** rng.uniform(0, 1.7)),
+                least=least,
+                most=most,
+                gang=bool(rng.random() < 1 / 3),
+                deadline=float(rng.uniform(10, 400)) * 3600 if rng.random() < 1 / 3 else None,
+                received={kind: 3600.0 * count for kind, count in held.items()},
+                held=held,
+                swap_seconds=300.0,
+            )
+        )
+    prices = {kind: float(rng.uniform(0.2, 3)) for kind in kinds}
+    return JobQueue(7200.0, limits, tuple(waiting), QueueTerms(policy), prices, 1e5)
+
+
+def turns(jobs: int, quotas: int) -> None:
+    """Prints what a first round, the one after it, and the whole play take, by policy."""
+    for users in (1, 3):
+        for policy in ("mean-completion", *POLICIES):
+            queue, times, previous = crowd(jobs, quotas, policy, users), [], None
+            for _ in range(2):
+                started = time.process_time()
+                previous = next_round(queue, previous)
+                times.append(time.process_time() - started)
+                moved = [replace(job, held=previous.machines.get(job.name, {})) for job in queue.jobs]
+                queue = replace(queue, now=queue.now + queue.terms.round_seconds, jobs=tuple(moved))
+            started = time.process_time()
+            outlook(crowd(jobs, quotas, policy, users))
+            times.append(time.process_time() - started)
+            print(f"{jobs} jobs of {users} users, {policy}: first {times[0]:.3f} s, next {times[1]:.3f} s,", end=" ")
+            print(f"outlook {times[2]:.1f} s", flush=True)
+
+
 def main(words: Sequence[str]) -> None:
     """Prints median, ninth decile and worst of the ratios, and how many ends are within their bounds."""
+    if words[:1] == ["turn"]:
+        turns(*map(int, words[1:] or ("200", "20")))
+        return
     queues = [case(seed) for seed in range(int(words[0]) if words else CASES)]
     cases = [compared(queue) for queue in queues]
     for row, which in enumerate(("no policy", "in the order of names")):

@@ -1,33 +1,36 @@
 """Gavel's policies at the sizes where they are hard, on processor time: `python -m bench gavel_scale`.
 
-The peers of max-min fairness are ECOS, Clarabel and HiGHS, called directly with the published linear program in the
-same run: jobs with random weights and scales, with weights over twelve decades, and with a third of the jobs identical.
+The peers of max-min fairness are ECOS, Clarabel and HiGHS, called directly with the published linear program. All solve
+the same problem one after the other, some times over, and the least time of each counts: from the problem's arrays to
+the level, which for peers includes writing the program with scipy.sparse. The ratio is to the fastest peer.
+`python -m bench.gavel_scale` prints only that, with every ratio, also to what the fastest takes without writing it.
+
 Deadlines collide: each job meets its own alone, but all together need more workers than there are.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+import highspy
 import numpy as np
 from scipy import sparse
-from scipy.optimize import linprog
 
 from bench.gavel import problem, with_entities
 from bench.harness import Row, shown, table, times_faster
 from bidbrain.arrays import Floats
-from bidbrain.decision.mixture_solver import SharedQuota
-from bidbrain.decision.whole_machines import MachineClaim, fairest
 from bidbrain.gavel.policies import min_cost_slo, policy_named
 from bidbrain.gavel.policies.deadline_packing import lateness
 from bidbrain.gavel.problem import AllocationProblem, equal_throughput
 
-JOBS, MANY, COMPARED = 2_048, 10_000, 96
+JOBS, MANY = 2_048, 10_000
+SIZES = (64, 256, 1_024, 2_048)
 
 
 def colliding(jobs: int, workers: int, seed: int = 0) -> AllocationProblem:
@@ -41,106 +44,207 @@ def run() -> str:
     """Measures everything and returns the section."""
     return table(
         "Gavel at scale",
-        f"Processor time. Max-min fairness of {JOBS:,} jobs from nothing, against solvers called directly with the same"
-        " linear program; deadlines that collide, with the number that is kept and a bound of it.",
-        [*_fairness_rows(), *_hierarchy_rows(), *_deadline_rows(), *_compared_rows(), *_division_rows()],
+        f"Processor time. Max-min fairness from nothing, for {', '.join(f'{jobs:,}' for jobs in SIZES)} jobs, against"
+        " the fastest of ECOS, Clarabel and HiGHS called directly with the same linear program; deadlines that collide,"
+        " with the number that is kept and a bound of it.",
+        [*_fairness_rows(), *_hierarchy_rows(), *_deadline_rows()],
     )
+
+
+def main(sizes: list[int]) -> None:
+    """Prints our time, that of each peer, and the ratio to the fastest, for each size and kind of input."""
+    for jobs in sizes or SIZES:
+        worst = 0.0
+        for kind in KINDS:
+            times, off = compared(KINDS[kind](jobs))
+            ours, writing = times.pop(OURS), times.pop(WRITING)
+            peer = min(times.values())
+            worst = max(worst, ours / peer)
+            peers = ", ".join(f"{name} {shown(taken)}" for name, taken in times.items())
+            ratios = f"ratio {ours / peer:.2f}, without writing {ours / (peer - writing):.2f}"
+            print(f"{jobs:5} {kind:32} {shown(ours):8} {peers}; {ratios}; level {off:+.0e}", flush=True)
+        print(f"{jobs:5} worst ratio {worst:.2f}")
 
 
 def _fairness_rows() -> list[Row]:
     rows = []
-    for words, asked in fairness_problems():
-        ours = _processor(partial(policy_named("max-min-fairness"), asked))
-        program = DirectProgram.of(asked)
-        for name, solve in SOLVERS.items():
-            peer = _processor(partial(solve, program))
-            level = solve(program)
-            off = policy_named("max-min-fairness")(asked).objective / (level / program.unit) - 1
-            what = f"max-min-fairness, {words}"
-            rows.append(Row(what, shown(ours), f"{name} {shown(peer)}, level {off:+.0e}", times_faster(ours, peer)))
+    for kind, of_size in KINDS.items():
+        ours, peers, ratios = [], [], []
+        for jobs in SIZES:
+            times, _ = compared(of_size(jobs))
+            ours.append(times.pop(OURS))
+            del times[WRITING]
+            peers.append(min(times, key=lambda name: times[name]))
+            ratios.append(times[peers[-1]] / ours[-1])
+        best = ", ".join(
+            f"{name} {shown(taken * ratio)}" for name, taken, ratio in zip(peers, ours, ratios, strict=True)
+        )
+        rows.append(Row(f"max-min-fairness, {kind}", ", ".join(map(shown, ours)), best, f"at least {min(ratios):.3g}x"))
     return rows
 
 
-def fairness_problems() -> list[tuple[str, AllocationProblem]]:
-    """Problems of kinds that are hard in different ways."""
-    rng = np.random.default_rng(3)
-    problems = [(f"{workers:g} workers of each type per job", problem(JOBS, workers)) for workers in (0.02, 0.25, 0.4)]
-    base = problem(JOBS, 0.25, seed=1)
-    spread = replace(base, jobs=replace(base.jobs, weight=10 ** rng.uniform(-6, 6, JOBS)))
-    throughputs = base.jobs.throughputs.copy()
-    throughputs[: JOBS // 3] = throughputs[0]
-    same = problem(JOBS, 0.25, seed=2, alike=True)
-    degenerate = replace(same, jobs=replace(same.jobs, throughputs=throughputs))
-    return [*problems, ("weights over twelve decades", spread), ("a third of the jobs identical", degenerate)]
+def few_workers(jobs: int) -> AllocationProblem:
+    """A worker of each type for twenty jobs, which all fit."""
+    asked = problem(jobs, 0.05)
+    return replace(asked, jobs=replace(asked.jobs, scale=np.minimum(asked.jobs.scale, 2)))
+
+
+def spread_weights(jobs: int) -> AllocationProblem:
+    """Weights over twelve decades."""
+    asked = problem(jobs, 0.25, seed=1)
+    return replace(
+        asked, jobs=replace(asked.jobs, weight=10 ** np.random.default_rng(3).uniform(-6, 6, len(asked.jobs.ids)))
+    )
+
+
+def with_speeds(asked: AllocationProblem, speeds: Floats) -> AllocationProblem:
+    """Jobs with other throughputs."""
+    return replace(asked, jobs=replace(asked.jobs, throughputs=speeds))
+
+
+def a_third_identical(jobs: int) -> AllocationProblem:
+    """A third of the jobs have the same throughputs."""
+    asked = problem(jobs, 0.25, seed=2, alike=True)
+    speeds = asked.jobs.throughputs.copy()
+    speeds[: jobs // 3] = speeds[0]
+    return with_speeds(asked, speeds)
+
+
+def of_few_kinds(jobs: int) -> AllocationProblem:
+    """Jobs of 26 kinds, as in the published workload."""
+    asked = problem(jobs, 0.25, seed=4, alike=True)
+    return with_speeds(asked, asked.jobs.throughputs[np.random.default_rng(5).integers(0, 26, jobs)])
+
+
+def spread_speeds(jobs: int) -> AllocationProblem:
+    """Throughputs over six decades, independent of the type."""
+    asked = problem(jobs, 0.25, seed=6)
+    return with_speeds(asked, 10 ** np.random.default_rng(7).uniform(-3, 3, asked.jobs.throughputs.shape))
+
+
+def not_everywhere(jobs: int) -> AllocationProblem:
+    """A third of all jobs cannot run on the fastest type, another third not on the slowest."""
+    asked = problem(jobs, 0.25, seed=8)
+    speeds, which = asked.jobs.throughputs.copy(), np.arange(jobs) % 3
+    speeds[which == 0, 2] = speeds[which == 1, 0] = 0.0
+    return with_speeds(asked, speeds)
+
+
+def of_types(jobs: int, types: int) -> AllocationProblem:
+    """Any number of types of the same size."""
+    asked, rng = problem(jobs, 0.25, seed=9), np.random.default_rng(10)
+    workers = np.full(types, max(4.0, np.round(0.75 * jobs / types)))
+    cluster = replace(asked.cluster, types=tuple(f"t{j}" for j in range(types)), workers=workers, usd_per_hour=None)
+    return with_speeds(replace(asked, cluster=cluster), rng.uniform(1, 10, (jobs, types)))
+
+
+KINDS: Mapping[str, Callable[[int], AllocationProblem]] = {
+    "few workers": few_workers,
+    "a quarter of a worker per job": lambda jobs: problem(jobs, 0.25),
+    "more workers than jobs": lambda jobs: problem(jobs, 0.4),
+    "equal weights and scales": lambda jobs: problem(jobs, 0.25, alike=True),
+    "weights over twelve decades": spread_weights,
+    "speeds over six decades": spread_speeds,
+    "a third of the jobs identical": a_third_identical,
+    "26 kinds of jobs": of_few_kinds,
+    "jobs that do not run everywhere": not_everywhere,
+    "two types": partial(of_types, types=2),
+    "eight types": partial(of_types, types=8),
+}
+OURS, WRITING = "here", "writing the program"
+
+
+def compared(asked: AllocationProblem) -> tuple[dict[str, float], float]:
+    """The least processor time of the policy and of each peer, by turns, and how far our level is from the best."""
+    policy = policy_named("max-min-fairness")
+    ways: dict[str, Callable[[], float]] = {
+        OURS: lambda: policy(asked).objective,
+        WRITING: lambda: 0 * DirectProgram.of(asked, cone=True).unit,
+    }
+    ways |= {name: partial(solve, asked) for name, solve in SOLVERS.items()}
+    times, levels = dict.fromkeys(ways, np.inf), dict[str, float]()
+    for _ in range(9 if len(asked.jobs.ids) <= 256 else 3):
+        for name, way in ways.items():
+            started = time.process_time()
+            levels[name] = way()
+            times[name] = min(times[name], time.process_time() - started)
+    return times, levels.pop(OURS) / max(levels.values()) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class DirectProgram:
     """The published program as a solver takes it: maximize the last column under `matrix x <= most`, x at least 0.
 
-    The level is in units of `unit`, so that the largest entry of its column is 1.
+    The level is in units of `unit`, so that the largest entry of its column is 1. Of a cone program bounds are rows.
     """
 
     matrix: sparse.csc_matrix
     most: Floats
+    cost: Floats
     unit: float
 
     @classmethod
-    def of(cls, asked: AllocationProblem) -> DirectProgram:
+    def of(cls, asked: AllocationProblem, *, cone: bool) -> DirectProgram:
         jobs, workers = asked.jobs, asked.cluster.workers
         usable = np.where(jobs.scale[:, None] <= workers, jobs.throughputs, 0.0)
         best = usable.max(axis=1)
         need = jobs.weight * equal_throughput(asked) / jobs.scale / best
-        unit = float(need.max())
-        count, types = usable.shape
-        cell = np.arange(count * types)
-        held = np.repeat(jobs.scale, types).astype(np.float64)
-        progress = sparse.csr_array((-(usable / best[:, None]).ravel(), (cell // types, cell)))
+        unit, count, types = float(need.max()), len(best), len(workers)
+        job, kind = np.nonzero(usable)
+        cell, size = np.arange(len(job)), len(job) + 1
+        progress = sparse.csr_array((-usable[job, kind] / best[job], (job, cell)), shape=(count, len(job)))
         level = sparse.hstack([progress, sparse.csr_array((need / unit)[:, None])])
-        time = sparse.csr_array((np.ones(len(cell)), (cell // types, cell)), shape=(count, len(cell) + 1))
-        limit = sparse.csr_array((held, (cell % types, cell)), shape=(types, len(cell) + 1))
-        matrix = sparse.csc_matrix(sparse.vstack([level, time, limit]))
-        return cls(matrix, np.concatenate([np.zeros(count), np.ones(count), workers]), unit)
-
-    def cone(self) -> tuple[sparse.csc_matrix, Floats, Floats]:
-        """With bounds as rows, and the costs of columns."""
-        columns = self.matrix.shape[1]
-        rows = sparse.csc_matrix(sparse.vstack([self.matrix, -sparse.eye_array(columns)]))
-        cost = np.zeros(columns)
+        alone = sparse.csr_array((np.ones(len(job)), (job, cell)), shape=(count, size))
+        limit = sparse.csr_array((jobs.scale[job].astype(np.float64), (kind, cell)), shape=(types, size))
+        bounds = size if cone else 0
+        rows = [level, alone, limit, sparse.csr_array(-sparse.eye_array(bounds, size))]
+        most = [np.zeros(count), np.ones(count), workers, np.zeros(bounds)]
+        cost = np.zeros(size)
         cost[-1] = -1.0
-        return rows, np.append(self.most, np.zeros(columns)), cost
+        return cls(sparse.csc_matrix(sparse.vstack(rows)), np.concatenate(most), cost, unit)
 
 
-def _by_ecos(program: DirectProgram) -> float:
+def _by_ecos(asked: AllocationProblem) -> float:
     ecos: Any = import_module("ecos")
-    rows, most, cost = program.cone()
-    return float(ecos.solve(cost, rows, most, {"l": len(most), "q": [], "e": 0}, verbose=False)["x"][-1])
+    program = DirectProgram.of(asked, cone=True)
+    cones = {"l": len(program.most), "q": [], "e": 0}
+    return float(ecos.solve(program.cost, program.matrix, program.most, cones, verbose=False)["x"][-1]) / program.unit
 
 
-def _by_clarabel(program: DirectProgram) -> float:
+def _by_clarabel(asked: AllocationProblem) -> float:
     clarabel: Any = import_module("clarabel")
-    rows, most, cost = program.cone()
-    settings = clarabel.DefaultSettings()
+    program, settings = DirectProgram.of(asked, cone=True), clarabel.DefaultSettings()
     settings.verbose = False
-    nothing = sparse.csc_matrix((len(cost), len(cost)))
-    return float(
-        clarabel.DefaultSolver(nothing, cost, rows, most, [clarabel.NonnegativeConeT(len(most))], settings)
-        .solve()
-        .x[-1]
-    )
+    nothing = sparse.csc_matrix((len(program.cost), len(program.cost)))
+    cones = [clarabel.NonnegativeConeT(len(program.most))]
+    solver = clarabel.DefaultSolver(nothing, program.cost, program.matrix, program.most, cones, settings)
+    return float(solver.solve().x[-1]) / program.unit
 
 
-def _by_highs(program: DirectProgram) -> float:
-    cost = np.zeros(program.matrix.shape[1])
-    cost[-1] = -1.0
-    solved: Any = linprog(cost, A_ub=program.matrix, b_ub=program.most, method="highs-ipm")  # type: ignore[call-overload]
-    return float(solved.x[-1])
+def _by_highs(asked: AllocationProblem, **options: str) -> float:
+    program, model = DirectProgram.of(asked, cone=False), highspy.HighsLp()
+    solver, matrix = highspy.Highs(), program.matrix  # type: ignore[no-untyped-call]
+    solver.silent()
+    for name, value in options.items():
+        solver.setOptionValue(name, value)
+    model.num_row_, model.num_col_ = matrix.shape
+    model.col_cost_, model.col_lower_ = program.cost, 0.0 * program.cost
+    model.col_upper_ = np.full(len(program.cost), highspy.kHighsInf)
+    model.row_lower_, model.row_upper_ = np.full(len(program.most), -highspy.kHighsInf), program.most
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_, model.a_matrix_.index_ = matrix.indptr, matrix.indices
+    model.a_matrix_.value_ = matrix.data
+    solver.passModel(model)
+    solver.run()
+    return -float(solver.getObjectiveValue()) / program.unit
 
 
-SOLVERS: dict[str, Callable[[DirectProgram], float]] = {
+SOLVERS: Mapping[str, Callable[[AllocationProblem], float]] = {
     "ECOS": _by_ecos,
     "Clarabel": _by_clarabel,
-    "HiGHS": _by_highs,
+    "HiGHS simplex": _by_highs,
+    "the same without presolve": partial(_by_highs, presolve="off"),
+    "HiGHS IPM": partial(_by_highs, solver="ipm", run_crossover="off"),
 }
 
 
@@ -171,48 +275,8 @@ def _deadline_rows() -> list[Row]:
 
 
 def _most_kept(asked: AllocationProblem) -> int:
-    late, _ = lateness(min_cost_slo.batch_of(asked))
+    late, _, _ = lateness(min_cost_slo.batch_of(asked))
     return int(np.floor(len(late) - late.sum() + 1e-6))
-
-
-def _compared_rows() -> list[Row]:
-    """The exact procedure, which gives deadlines up one by one, takes too long for many more jobs than these."""
-    rows = []
-    for seed in range(4):
-        asked = colliding(COMPARED, 1, seed)
-        every, started = np.arange(COMPARED), time.process_time()
-        exact = len(min_cost_slo.kept_one_by_one(min_cost_slo.batch_of(asked), every)[0])
-        taken = time.process_time() - started
-        ours = COMPARED - len(policy_named("min-cost-slo")(asked).infeasible)
-        what = f"{COMPARED} colliding deadlines on a worker of each type, seed {seed}: kept"
-        rows.append(Row(what, f"{ours}", f"one by one {exact} in {shown(taken)}", f"{ours / exact:.3g}x"))
-    return rows
-
-
-def quota_division(seed: int) -> tuple[tuple[MachineClaim, ...], tuple[SharedQuota, ...]]:
-    """Six jobs on 16 kinds in two regions, whose vCPUs count against one of three quotas."""
-    rng, kinds = np.random.default_rng(seed), np.arange(16)
-    vcpus, family = rng.choice([4.0, 8.0, 16.0, 32.0, 64.0], len(kinds)), rng.integers(0, 3, len(kinds))
-    regions = tuple(tuple(kinds[kinds % 2 == region].tolist()) for region in range(2))
-    claims = []
-    for _ in range(6):
-        value = vcpus * rng.uniform(0.5, 1.5, len(kinds))
-        least = int(rng.integers(1, 3))
-        claims.append(MachineClaim(tuple((value / value.max()).tolist()), least, int(rng.integers(3, 14)), regions))
-    amounts = rng.choice([64.0, 96.0, 128.0, 256.0], 3).tolist()
-    quotas = (SharedQuota(tuple((vcpus * (family == q)).tolist()), most) for q, most in enumerate(amounts))
-    return tuple(claims), tuple(quotas)
-
-
-def _division_rows() -> list[Row]:
-    return [
-        _limited(
-            f"6 jobs on 16 kinds in whole machines under 3 quotas, seed {seed}",
-            _processor(partial(fairest, *quota_division(seed)), runs=1),
-            5.0,
-        )
-        for seed in range(4)
-    ]
 
 
 def _limited(what: str, taken: float, limit: float) -> Row:
@@ -227,3 +291,7 @@ def _processor(action: Callable[[], object], runs: int = 4) -> float:
         action()
         times.append(time.process_time() - started)
     return min(times)
+
+
+if __name__ == "__main__":
+    main([int(word) for word in sys.argv[1:]])

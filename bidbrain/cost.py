@@ -240,7 +240,10 @@ class EvictionLoss:
     def __post_init__(self) -> None:
         spans = (self.per_hour, self.startup_hours, self.checkpoint_hours)
         if not all(math.isfinite(span) and span >= 0 for span in spans):
-            raise BadEffectivePrice(f"evictions {self}: rates and spans must be finite and at least 0")
+            raise BadEffectivePrice(
+                f"{self.per_hour:g} evictions an hour, {self.startup_hours:g} hours of start and"
+                f" {self.checkpoint_hours:g} of a checkpoint: each must be finite and at least 0"
+            )
         if not (math.isfinite(self.checkpoint_every_hours) and self.checkpoint_every_hours > 0):
             raise BadEffectivePrice(
                 f"checkpoint every {self.checkpoint_every_hours:g} hours: the interval must be above 0"

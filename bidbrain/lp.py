@@ -107,6 +107,7 @@ class Solver:
         self, program: LinearProgram, start: SimplexBasis | None = None, *, dual: bool = False, brief: bool = False
     ) -> None:
         self._brief = brief
+        self._last: highspy.HighsBasis | None = None
         self._labels = [(rows.label, len(rows.upper)) for rows in program.rows]
         self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
         self._highs.silent()
@@ -125,6 +126,9 @@ class Solver:
     def optimum(self) -> LpSolution:
         self._highs.run()
         if self._brief and self._highs.getModelStatus() == HighsModelStatus.kInfeasible:
+            if self._last is not None:
+                # The program may change back: its last optimum is nearer than where the proof ended.
+                self._highs.setBasis(self._last)
             raise CannotHold("no values satisfy all constraints")
         for option, once, always in _RETRY_OPTIONS:
             if self._highs.getModelStatus() == HighsModelStatus.kOptimal:
@@ -136,6 +140,8 @@ class Solver:
         status = self._highs.getModelStatus()
         if status != HighsModelStatus.kOptimal:
             raise self._reason(status)
+        if self._brief:
+            self._last = self._highs.getBasis()
         solution = self._highs.getSolution()
         return LpSolution(np.array(solution.col_value), self._highs.getObjectiveValue(), np.array(solution.row_dual))
 
@@ -149,9 +155,9 @@ class Solver:
     def set_column(self, column: int, lower: float, upper: float = INF) -> None:
         self._highs.changeColBounds(column, lower, upper)
 
-    def set_lower(self, row: int, lower: float) -> None:
-        """Replaces the bound of a row that is bounded below."""
-        self._highs.changeRowBounds(row, lower, INF)
+    def set_columns(self, columns: Ints, lower: Floats, upper: Floats) -> None:
+        """Replaces the ranges of several columns."""
+        self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
 
     def set_entry(self, row: int, column: int, value: float) -> None:
         self._highs.changeCoeff(row, column, value)
@@ -162,6 +168,14 @@ class Solver:
         starts = np.searchsorted(columns, np.arange(count)).astype(np.int32)
         indices = rows.astype(np.int32)
         self._highs.addCols(count, gain, np.zeros(count), np.full(count, INF), len(rows), starts, indices, values)
+
+    def add_rows(self, kind: ConstraintRows) -> None:
+        """Adds rows after all others."""
+        order, count = np.argsort(kind.rows, kind="stable"), len(kind.upper)
+        starts = np.searchsorted(kind.rows[order], np.arange(count)).astype(np.int32)
+        indices = kind.columns[order].astype(np.int32)
+        self._highs.addRows(count, kind.lower, kind.upper, len(order), starts, indices, kind.values[order])
+        self._labels.append((kind.label, count))
 
     def _reason(self, status: HighsModelStatus) -> BidBrainError:
         if status == HighsModelStatus.kUnbounded:

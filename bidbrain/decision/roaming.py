@@ -23,7 +23,7 @@ from bidbrain.eviction.hazard import Hazard
 from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, Situation
 from bidbrain.strategies.regions import PLAN_HOURS, START, RegionsSituation, RegionsStrategy, Running
 from bidbrain.strategies.regions_knowledge import Known
-from pricing_data.market import Market
+from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR
 
@@ -102,7 +102,10 @@ class Roaming:
         return _ZoneFacts(
             {offer.market: zone for zone, offer in reversed([*enumerate(self.offers)])},
             regions_of(self.offers),
-            tuple(f"{market.zone or market.region} ({market.instance_type})" for market in markets),
+            tuple(
+                f"{market.region if market.zone == NO_ZONE else market.zone} ({market.instance_type})"
+                for market in markets
+            ),
             np.array([offer.nu for offer in self.offers]),
             np.array([offer.on_demand for offer in self.offers]),
         )

@@ -201,7 +201,7 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
 LIKELY, MORE_LIKELY_THAN_NOT = 0.9, 0.5
 """Chances of keeping budget and deadline that count as kept, and as kept by the skin of one's teeth."""
 _SAME = 3
-"""Costs that agree in this many digits count as equal."""
+"""Costs, and times, that agree in this many digits count as equal."""
 
 
 def merits(
@@ -213,9 +213,10 @@ def merits(
     hurries: bool = False,
 ) -> tuple[float, ...]:
     """The merits of a plan, smaller for a better plan of the same job: whether it is likely to break its limits, then
-    its median cost with the value of its time, then its length; for a job that `hurries`, the length comes first."""
+    its median cost with the value of its time, then its length, then its P90 cost; for a job that `hurries`, the length
+    comes first."""
     kept = min(outcome.deadline_met(hours_left), outcome.budget_kept(budget_usd))
     broken = 0.0 if kept >= LIKELY else 1.0 if kept >= MORE_LIKELY_THAN_NOT else 2.0 - kept
-    hours = outcome.hours.median
-    usd = float(f"{outcome.usd.median + value_of_time_usd * hours:.{_SAME}g}")
-    return (broken, hours, usd) if hurries else (broken, usd, hours)
+    cost = outcome.usd.median + value_of_time_usd * outcome.hours.median
+    usd, hours, high = (float(f"{value:.{_SAME}g}") for value in (cost, outcome.hours.median, outcome.usd.likely[1]))
+    return (broken, hours, usd, high) if hurries else (broken, usd, hours, high)

@@ -7,7 +7,7 @@ the least weighted mean of completion times: Smith's order, orders by deadline, 
 differ from the best of these by moving a job.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from math import log2
@@ -38,45 +38,46 @@ def length_of(job: QueueJob, queue: JobQueue) -> float:
         return (job.work_low + job.work_high) / 2
     done = job.speed(job.received)
     best = max(job.rates.values()) / 3600 * job.most
-    return max(done, job.work_low, _UNKNOWN_ROUNDS * queue.round_seconds * best)
+    return max(done, job.work_low, _UNKNOWN_ROUNDS * queue.terms.round_seconds * best)
 
 
 def shortest_seconds(job: QueueJob, queue: JobQueue) -> float:
     """The time that the job takes if it has all machines that it can use."""
-    speed = max((rate * min(job.most, queue.machines(kind)) for kind, rate in job.rates.items()), default=0.0)
-    return length_of(job, queue) / (speed / 3600) if speed > 0 else float("inf")
+    speed = max((job.speed({kind: min(job.most, queue.machines(kind))}) for kind in job.rates), default=0.0)
+    return length_of(job, queue) / speed if speed > 0 else float("inf")
 
 
 def must_go_first(queue: JobQueue) -> list[QueueJob]:
     """Jobs that have waited too long, the longest first, and those that such a job has just begun before."""
-    limit = queue.max_wait_rounds * queue.round_seconds
+    limit = queue.terms.max_wait_rounds * queue.terms.round_seconds
     late = [job for job in queue.jobs if not job.holds() and queue.now - job.since >= limit]
     return sorted(late, key=lambda job: (job.since, job.name))
 
 
 def listed(jobs: Sequence[QueueJob], kinds: Mapping[str, int]) -> list[Pair]:
-    """Job by job, the fastest types first."""
-    return [
-        (job, kind)
-        for job in jobs
-        for kind in sorted(job.rates, key=lambda kind: (-job.rates[kind], kind))
-        if kinds.get(kind) and job.rates[kind] > 0
-    ]
+    """Pairs job by job, for each the types first on which the quotas hold its fastest machines."""
+    pairs = list[Pair]()
+    for job in jobs:
+        usable = (kind for kind in job.rates if kinds.get(kind) and job.rates[kind] > 0)
+        speeds = {kind: job.rates[kind] * min(job.most, kinds[kind]) for kind in usable}
+        pairs += [(job, kind) for kind in sorted(speeds, key=lambda kind: (-speeds[kind], -job.rates[kind], kind))]
+    return pairs
 
 
 def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> MachinesHeld:
     """Hands out machines along a list, in addition to those held; a job that cannot have its least gets none."""
     given, short = dict(held), dict[str, QueueJob]()
-    room = {kind for kind in free.kinds() if free.machines(kind)}
-    for job, kind in pairs if room else ():
-        if kind not in room:
+    for job, kind in pairs if free.room else ():
+        if kind not in free.room:
             continue
         mine = given.get(job.name, {})
         have = sum(mine.values())
-        if have >= job.most or (job.gang and mine and kind not in mine):
+        if have >= job.most or (job.gang and mine and not job.interruptible):
+            continue
+        if mine and kind not in mine and not job.joins(kind, mine):
             continue
         count = min(job.most - have, free.machines(kind))
-        if count <= 0 or (job.gang and have + count < job.least):
+        if count <= 0 or (have + count < job.least and not _can_begin(job, kind, have, free)):
             continue
         free.take(kind, count)
         given[job.name] = {**mine, kind: mine.get(kind, 0) + count}
@@ -91,6 +92,13 @@ def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> Machin
     return filled([pair for pair in pairs if pair[0].name not in lacking], free, given)
 
 
+def _can_begin(job: QueueJob, kind: str, have: int, free: FreeQuota) -> bool:
+    """Whether there may be as many machines as the job needs, those of a type among them."""
+    if job.gang:
+        return have + free.machines(kind) >= job.least
+    return have + sum(free.machines(other) for other in job.rates if job.joins(other, {kind: 1})) >= job.least
+
+
 def _without(free: FreeQuota, held: MachinesHeld) -> FreeQuota:
     """Takes the machines that are held."""
     for machines in held.values():
@@ -100,26 +108,28 @@ def _without(free: FreeQuota, held: MachinesHeld) -> FreeQuota:
 
 
 def move_up(
-    jobs: Mapping[str, QueueJob], running: MachinesHeld, left: Mapping[str, float], free: FreeQuota
+    jobs: Mapping[str, QueueJob], running: MachinesHeld, left: Callable[[str], float], free: FreeQuota
 ) -> list[str]:
     """Moves jobs that hold machines of one type to the fastest that is free, where they end earlier by that."""
     moved = []
-    room = {kind: count for kind in free.kinds() if (count := free.machines(kind))}
-    for name, machines in running.items() if room else ():
-        if name not in jobs or len(machines) != 1:
+    for name, machines in running.items() if free.room else ():
+        if name not in jobs or len(machines) != 1 or not jobs[name].interruptible:
             continue
         job, ((kind, count),) = jobs[name], machines.items()
-        faster = [(job.rates[other], other) for other in room if job.rates.get(other, 0.0) > job.rates[kind]]
-        faster = [(rate, other) for rate, other in faster if room[other] >= count]
+        rates, own = job.rates, job.rates[kind]
+        faster = [
+            (rates[other], other)
+            for other, most in free.room.items()
+            if most >= count and other in rates and rates[other] > own
+        ]
         if not faster:
             continue
         rate, other = max(faster)
-        if left[name] / count * 3600 * (1 / job.rates[kind] - 1 / rate) > job.swap_seconds:
+        if left(name) / count * 3600 * (1 / job.rates[kind] - 1 / rate) > job.swap_seconds:
             free.take(kind, -count)
             free.take(other, count)
             running[name] = {other: count}
             moved.append(name)
-            room = {kind: count for kind in free.kinds() if (count := free.machines(kind))}
     return moved
 
 
@@ -144,29 +154,39 @@ def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[
     running = {name: machines for name, machines in held.items() if name in jobs}
     free = _without(FreeQuota(queue), running)
     left = {name: length_of(job, queue) for name, job in jobs.items()}
-    done = {name: length * 1e-9 for name, length in left.items()}
-    waiting = {name: 0.0 if name in running else job.swap_seconds for name, job in jobs.items()}
-    speeds, ends, now = dict[str, tuple[Mapping[str, int], float]](), dict[str, float](), 0.0
+    # Of the machines that a job holds now: which, how fast, from when on, and until when.
+    holds, ends, now = dict[str, tuple[Mapping[str, int], float, float]](), dict[str, float](), 0.0
+    until = dict[str, float]()
+
+    def work_left(name: str) -> float:
+        _, speed, since = holds[name]
+        return left[name] - max(now - since, 0.0) * speed
+
     while len(ends) < len(jobs):
-        for name in move_up(jobs, running, left, free):
-            waiting[name] = jobs[name].swap_seconds
+        moved = move_up(jobs, running, work_left if now else left.__getitem__, free)
         running = filled(pairs, free, running)
-        if not now:
-            waiting |= dict.fromkeys((name for name in running if _stays(jobs[name], running[name])), 0.0)
         for name, machines in running.items():
-            if name not in speeds or speeds[name][0] is not machines:
-                speeds[name] = machines, jobs[name].speed(machines)
-        soonest = min((waiting[name] + left[name] / speeds[name][1] for name in running), default=float("inf"))
-        if soonest == float("inf"):
+            before = holds.get(name)
+            if before is not None and before[0] is machines:
+                continue
+            if before is None:
+                stays = name in held or (not now and _stays(jobs[name], machines))
+                since = now if stays and name not in moved else now + jobs[name].swap_seconds
+            else:
+                left[name], since = (
+                    work_left(name),
+                    now + jobs[name].swap_seconds if name in moved else max(before[2], now),
+                )
+            speed = jobs[name].speed(machines)
+            holds[name], until[name] = (machines, speed, since), since + left[name] / speed
+        if not until:
             break
-        now += soonest
-        for name in list(running):
-            left[name] -= max(soonest - waiting[name], 0.0) * speeds[name][1]
-            waiting[name] = max(waiting[name] - soonest, 0.0)
-            if left[name] <= done[name]:
-                ends[name] = now
-                for kind, count in running.pop(name).items():
-                    free.take(kind, -count)
+        now = min(until.values())
+        for name in [name for name, end in until.items() if end <= now * (1 + 1e-9)]:
+            ends[name] = now
+            del until[name], holds[name]
+            for kind, count in running.pop(name).items():
+                free.take(kind, -count)
         pairs = [pair for pair in pairs if pair[0].name not in ends]
     return ends
 
@@ -193,13 +213,16 @@ def best_list(
     """
     search = _Search(queue, jobs, fixed)
     last = {name: number for number, name in enumerate(previous.order)} if previous else {}
-    if previous is not None and _as_foreseen(queue, jobs, previous):
+    if previous is not None and as_foreseen(queue, jobs, previous):
         order = sorted(jobs, key=lambda job: last[job.name])
         search.tries_order(order)
         search.tries_by_index(order)
         assert search.best is not None
         return search.best
-    bases = _base_orders(queue, jobs, last)
+    bases = _base_orders(queue, jobs)
+    if last:
+        # Of lists that are as good, the one of before stays.
+        search.tries_order(sorted(bases[0], key=lambda job: last.get(job.name, -1)))
     for order in bases:
         search.tries_order(order)
     search.tries_by_index(bases[0])
@@ -279,12 +302,13 @@ class _Search:
         return better
 
 
-def _as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound) -> bool:
-    """Whether the last round knew these jobs as they are."""
+def as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound) -> bool:
+    """Whether the last round knew the quotas, and these jobs, as they are."""
     if queue.quotas != previous.queue.quotas or must_go_first(queue):
         return False
     known = {job.name: job for job in previous.queue.jobs}
-    if len(known) != len(queue.jobs):
+    here = {job.name for job in queue.jobs}
+    if not all(name in here or _ended_in_time(job, queue, previous) for name, job in known.items()):
         return False
     for job in jobs:
         before = known.get(job.name)
@@ -299,21 +323,26 @@ def _as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound
     return True
 
 
+def _ended_in_time(job: QueueJob, queue: JobQueue, previous: QueueRound) -> bool:
+    """Whether a job that is gone has ended when it was expected to, within the last round."""
+    speed = job.speed(previous.machines.get(job.name, {}))
+    seconds = length_of(job, previous.queue) / speed if speed > 0 else float("inf")
+    return seconds <= (queue.now - previous.queue.now) * (1 + _NOTHING) <= seconds + queue.terms.round_seconds
+
+
 def _terms(job: QueueJob, queue: JobQueue) -> tuple[float | None, ...]:
     """The parts of a job that the order depends on; lengths that are guessed in powers of two."""
     guessed = round(log2(max(length_of(job, queue), _NOTHING))) if job.work is None else None
     return job.deadline, job.weight, job.least, job.most, guessed
 
 
-def _base_orders(queue: JobQueue, jobs: Sequence[QueueJob], place: Mapping[str, int]) -> list[list[QueueJob]]:
-    """Smith's order; deadlines in their order, then Smith's; deadlines by slack, then Smith's; the order of before."""
+def _base_orders(queue: JobQueue, jobs: Sequence[QueueJob]) -> list[list[QueueJob]]:
+    """Smith's order; deadlines in their order, then Smith's; deadlines by slack, then Smith's; the widest first."""
     smith = sorted(jobs, key=lambda job: (shortest_seconds(job, queue) / job.weight, job.arrival, job.name))
     orders = [smith]
     if any(job.deadline is not None for job in jobs):
         orders.append(sorted(smith, key=_due))
         orders.append(sorted(smith, key=lambda job: _due(job) - shortest_seconds(job, queue)))
-    if place:
-        orders.append(sorted(smith, key=lambda job: place.get(job.name, -1)))
     # The widest first: what remains beside them is filled up.
     orders.append(sorted(smith, key=lambda job: -job.least))
     return orders
@@ -345,7 +374,8 @@ def _score(queue: JobQueue, jobs: Sequence[QueueJob], ends: Mapping[str, float])
         total += job.weight * end
         last = max(last, end)
     mean = total / sum(job.weight for job in jobs)
-    return (late, lateness, mean + _LAST_COUNTS * last)
+    # Lists that differ by less are alike: the first that was tried stays.
+    return (late, round(lateness, 1), round(mean + _LAST_COUNTS * last, 1))
 
 
 def default_shares(
@@ -359,7 +389,7 @@ def default_shares(
         begin = dict(ordered.begin)
         free = _without(FreeQuota(queue), begin)
         movable = {job.name: job for job in queue.jobs if job.name not in fixed}
-        move_up(movable, begin, {name: length_of(job, queue) for name, job in movable.items()}, free)
+        move_up(movable, begin, lambda name: length_of(movable[name], queue), free)
         return filled(ordered.pairs, free, begin), ordered.names()
     order = tuple(name for ordered in lists.values() for name in ordered.names())
     return shared_by_users(queue, {user: ordered.pairs for user, ordered in lists.items()}), order
@@ -384,7 +414,8 @@ class _Growth:
 
     def __init__(self, queue: JobQueue, lists: Mapping[str, Sequence[Pair]]) -> None:
         self._free, self._lists = FreeQuota(queue), {user: list(pairs) for user, pairs in lists.items()}
-        self._weight = {user: queue.users[user].weight if user in queue.users else 1.0 for user in lists}
+        users = queue.terms.users
+        self._weight = {user: users[user].weight if user in users else 1.0 for user in lists}
         self._level = dict.fromkeys(lists, 0.0)
         self.shares: dict[str, dict[str, float]] = {}
 

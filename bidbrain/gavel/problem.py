@@ -18,7 +18,6 @@ from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
 from bidbrain.lp import ConstraintRows, at_most
 
-ENTITY_POLICIES = ("fairness", "fifo")
 NO_TYPE = -1
 """Stands for the type of a job that has not begun."""
 
@@ -29,11 +28,7 @@ class BadProblem(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Worker types, the number of workers of each (or the account's quota), and the hourly price of one.
-
-    Where placement matters, workers on one server and workers on several servers are two types, `v100` and
-    `v100_unconsolidated`, each with its own throughputs.
-    """
+    """Worker types, the number of workers of each (or the account's quota), and the hourly price of one."""
 
     types: tuple[str, ...]
     workers: Floats
@@ -87,8 +82,31 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Throughputs of jobs whose workers are all on one server (they are consolidated), and of those that are spread.
+
+    Both kinds draw on the same workers. `per_server` is how many of each type a server has, infinite if unknown.
+    """
+
+    together: Floats
+    spread: Floats
+    per_server: Floats
+
+    def best(self, scale: Ints) -> Floats:
+        """The throughput of each job where its workers are placed as suits it best."""
+        fits = scale[:, None] <= self.per_server
+        return np.asarray(np.maximum(np.where(fits, self.together, 0.0), self.spread))
+
+    def kinds(self, scale: Ints) -> Ints:
+        """The types on which jobs may be spread."""
+        return np.flatnonzero(np.isfinite(self.per_server) | (self.spread[scale > 1] > 0).any(axis=0))
+
+
+@dataclass(frozen=True, slots=True)
 class AllocationProblem:
     """Everything a policy may use.
+
+    Policies take jobs to be placed as suits them best; `rounds.by_placement` tells them where that is not so.
 
     `centered` asks fairness policies and `makespan` for the middle of all optimal X, as the published solvers give it,
     instead of the one with the most throughput.
@@ -100,6 +118,7 @@ class AllocationProblem:
     entities: tuple[Entity, ...] = ()
     budget_usd: float | None = None
     centered: bool = False
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)

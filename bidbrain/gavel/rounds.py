@@ -1,20 +1,27 @@
-"""Rounds and times: which jobs run in the next round (section 5.5, Algorithm 2), and when the pieces of a plan run.
-
-Pure functions of their arguments.
-"""
+"""Rounds, servers and times: which jobs run in the next round (section 5.5, Algorithm 2), whose workers are together on
+one server, and when the pieces of a plan run."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
+from bidbrain.gavel.policies.base import Policy
+from bidbrain.gavel.problem import (
+    AllocationProblem,
+    Cluster,
+    ClusterAllocation,
+    effective_throughput,
+    scale_of_rows,
+)
 
 # Of an hour; what is less is rounding.
 _NO_HOURS = 1e-9
+# How often a policy is asked again where its jobs are placed in another way than it believed, and when it is not.
+_MAX_PLACINGS, _PLACED = 8, 1e-4
 # Relative differences below which two times, or two shares, are the same.
 _SAME = 1e-9
 
@@ -75,6 +82,124 @@ class RoundChoice:
                 if order is not None and free[kind] <= 0:
                     break
         return np.array(chosen, dtype=np.int64)
+
+
+class Servers:
+    """The workers of one type on servers of one size, of which the last may have fewer, round after round."""
+
+    def __init__(self, workers: int, per_server: int) -> None:
+        full, rest = divmod(workers, per_server)
+        self._sizes = [per_server] * full + [rest] * (rest > 0)
+        self._held: dict[int, dict[int, int]] = {}
+
+    def place(self, jobs: Mapping[int, int]) -> tuple[set[int], set[int]]:
+        """The jobs whose workers are on several servers in the next round, and those that keep their workers.
+
+        Big jobs first, as published, each on the fullest server with room for it. A job keeps its workers if they are
+        free and together, or no server has room for it. `jobs` has their numbers of workers.
+        """
+        free, placed = list(self._sizes), dict[int, dict[int, int]]()
+        # Of equal jobs first those that are on one server, then those on several, then new ones.
+        for job, scale in sorted(jobs.items(), key=lambda item: (-item[1], len(self._held.get(item[0], free)))):
+            room = [server for server, count in enumerate(free) if count >= scale]
+            place = self._held.get(job, {})
+            stays = sum(place.values()) == scale and all(free[server] >= count for server, count in place.items())
+            if not stays or (room and len(place) > 1):
+                place, left = {}, scale
+                for server in sorted(room or range(len(free)), key=lambda at: (free[at] if room else -free[at], at)):
+                    if count := min(free[server], left):
+                        place[server], left = count, left - count
+            for server, count in place.items():
+                free[server] -= count
+            placed[job] = place
+        kept = {job for job, place in placed.items() if place == self._held.get(job)}
+        self._held = placed
+        return {job for job, place in placed.items() if len(place) > 1}, kept
+
+
+SPREAD = "_unconsolidated"
+"""Ends the name of a type where a job has its workers on several servers."""
+
+
+def by_placement(problem: AllocationProblem, policy: Policy) -> tuple[AllocationProblem, ClusterAllocation]:
+    """A policy's allocation with a column of its own for each type where jobs are spread over servers.
+
+    Servers are filled with shares of time, big jobs first, and jobs of the same size alike; what finds no room on one
+    server is spread. The policy knows jobs by their mean throughput, and is asked again as long as that changes.
+    """
+    placement, cluster, jobs = problem.placement, problem.cluster, problem.jobs
+    if placement is None:
+        return problem, policy(problem)
+    scale, count, kinds = scale_of_rows(problem), len(jobs.ids), placement.kinds(jobs.scale)
+    prefers = np.zeros((len(scale), len(cluster.types)), dtype=bool)
+    fits = jobs.scale[:, None] <= placement.per_server
+    prefers[:count] = jobs.throughputs > np.where(fits, placement.together, 0.0)
+    mean = jobs.throughputs
+    for _ in range(_MAX_PLACINGS):
+        allocation, believed = policy(replace(problem, jobs=replace(jobs, throughputs=mean))), mean
+        together = np.where(prefers, 0.0, allocation.shares)
+        for kind in np.flatnonzero(np.isfinite(placement.per_server)).tolist():
+            size = float(placement.per_server[kind])
+            together[:, kind] *= _share_on_one_server(together[:, kind], scale, float(cluster.workers[kind]), size)
+        apart, share = allocation.shares - together, allocation.shares[:count]
+        progress = placement.together * together[:count] + placement.spread * apart[:count]
+        mean = np.divide(progress, share, out=mean.copy(), where=share > _SAME)
+        if np.allclose(mean, believed, rtol=_PLACED):
+            break
+    lost = (apart[:count] > _SAME) & (placement.spread <= 0)
+    messages = tuple(
+        f"job {jobs.ids[m]!r}: no server of {cluster.types[kind]} has room for its {jobs.scale[m]} workers in"
+        f" {apart[m, kind]:.1%} of the time, and it has no throughput on {cluster.types[kind]}{SPREAD}: add it"
+        for m, kind in np.argwhere(lost).tolist()
+    )
+    usd, pairs, pieces = cluster.usd_per_hour, problem.pairs, allocation.pieces
+
+    def both(columns: Floats, spread: Floats) -> Floats:
+        return np.concatenate([columns, spread[..., kinds]], axis=-1)
+
+    apart_types = tuple(cluster.types[kind] + SPREAD for kind in kinds.tolist())
+    of_both = replace(
+        problem,
+        cluster=Cluster(
+            (*cluster.types, *apart_types),
+            both(cluster.workers, cluster.workers),
+            None if usd is None else both(usd, usd),
+        ),
+        jobs=replace(jobs, throughputs=both(placement.together, placement.spread)),
+        pairs=pairs and replace(pairs, throughputs=np.hstack([pairs.throughputs, pairs.throughputs[:, kinds]])),
+        placement=None,
+    )
+    shares, hours = both(together, apart), allocation.hours
+    if hours is not None:
+        part = np.divide(together, allocation.shares, out=1.0 - prefers, where=allocation.shares > _SAME)
+        hours = both(hours * part, hours * (1 - part))
+    if pieces is not None:
+        at = len(cluster.types) + np.searchsorted(kinds, pieces.type)
+        pieces = replace(pieces, type=np.where(prefers[pieces.row, pieces.type], at, pieces.type))
+    return of_both, replace(
+        allocation,
+        shares=shares,
+        effective_throughput=effective_throughput(of_both, shares),
+        hours=hours,
+        pieces=pieces,
+        infeasible=(*allocation.infeasible, *messages),
+    )
+
+
+def _share_on_one_server(shares: Floats, scale: Floats, workers: float, size: float) -> Floats:
+    """The part of each row's share for which some server has room: big jobs first, on the fullest with room."""
+    rooms, part = {size: workers // size, workers % size: 1.0}, np.zeros(len(shares))
+    for need in np.unique(scale)[::-1].tolist():
+        alike = scale == need
+        left = total = float(shares[alike].sum())
+        for room in sorted(room for room in rooms if room >= need):
+            jobs = room // need
+            taken = min(rooms[room], left / jobs)
+            rooms[room] -= taken
+            rooms[room - jobs * need] = rooms.get(room - jobs * need, 0.0) + taken
+            left -= taken * jobs
+        part[alike] = 1 - left / total if total > 0 else 0.0
+    return part
 
 
 class PlannedPiece(NamedTuple):

@@ -12,27 +12,26 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from bidbrain.gavel.order import MachinesHeld, default_shares, length_of, must_go_first
+from bidbrain.gavel.order import MachinesHeld, as_foreseen, default_shares, length_of, must_go_first
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Entity
-from bidbrain.gavel.queue import MEAN_COMPLETION, BadQueue, FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
-
-POLICIES = (
-    "max-min-fairness",
-    "finish-time-fairness",
-    "makespan",
-    "shortest-job-first",
-    "fifo",
-    "min-cost",
-    "min-cost-slo",
-    "makespan-within-budget",
-    "max-throughput",
-    "hierarchical",
+from bidbrain.gavel.queue import (
+    MEAN_COMPLETION,
+    POLICIES,
+    BadQueue,
+    FreeQuota,
+    JobQueue,
+    MeanMachines,
+    QueueJob,
+    QueueRound,
 )
-"""The published policies that a queue may have, next to the default."""
-_FRUGAL = frozenset({"min-cost", "min-cost-slo", "makespan-within-budget"})
+
+_BUDGETED = "makespan-within-budget"
+_FRUGAL = frozenset({"min-cost", "min-cost-slo", _BUDGETED})
 """They leave machines idle on purpose."""
+_OF_EACH_ROUND = frozenset({"min-cost-slo"})
+"""They have another X as deadlines come closer; that of the others is new if a job comes, ends or changes."""
 
 _SWAP_PAYS = 10
 _MAX_DEBT_ROUNDS = 20
@@ -49,13 +48,26 @@ def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRoun
     remarks: tuple[str, ...] = ()
     if not queue.jobs:
         shares: MeanMachines = {}
-    elif queue.policy == MEAN_COMPLETION:
+    elif queue.terms.policy == MEAN_COMPLETION:
         shares, order = default_shares(queue, previous, fixed)
+    elif previous is not None and _goes_on(queue, previous):
+        shares, remarks = previous.shares, previous.remarks
     else:
         shares, remarks = published_shares(queue)
     owed = _owed(queue, previous, shares)
     machines = _handed_out(queue, shares, owed, fixed, order)
     return QueueRound(queue, shares, owed, machines, order, kept, remarks)
+
+
+def _goes_on(queue: JobQueue, previous: QueueRound) -> bool:
+    """Whether X of the last round is that of this one."""
+    terms = queue.terms
+    return (
+        terms == previous.queue.terms
+        and len(queue.jobs) == len(previous.queue.jobs)
+        and terms.policy not in _OF_EACH_ROUND
+        and as_foreseen(queue, queue.jobs, previous)
+    )
 
 
 def _kept(queue: JobQueue) -> dict[str, str]:
@@ -65,11 +77,13 @@ def _kept(queue: JobQueue) -> dict[str, str]:
         if not job.holds():
             continue
         seconds = length_of(job, queue) / max(job.speed(job.held), 1e-300)
-        if job.work is not None and seconds <= job.swap_seconds:
+        if not job.interruptible:
+            kept[job.name] = "would lose its work"
+        elif job.work is not None and seconds <= job.swap_seconds:
             kept[job.name] = f"ends in {seconds:.0f} s, less than a swap"
-        elif queue.now - job.since < queue.round_seconds:
+        elif queue.now - job.since < queue.terms.round_seconds:
             kept[job.name] = "began less than a round ago"
-        elif job.paid_until - queue.now >= queue.round_seconds:
+        elif job.paid_until - queue.now >= queue.terms.round_seconds:
             kept[job.name] = f"paid for another {job.paid_until - queue.now:.0f} s"
     return kept
 
@@ -77,17 +91,18 @@ def _kept(queue: JobQueue) -> dict[str, str]:
 def _owed(queue: JobQueue, previous: QueueRound | None, shares: MeanMachines) -> dict[str, dict[str, float]]:
     """The machine-seconds by which jobs lag behind their shares, where these are not whole numbers of machines."""
     owed = dict[str, dict[str, float]]()
+    known = {} if previous is None else {old.name: old for old in previous.queue.jobs}
     for job in queue.jobs:
         for kind, share in shares.get(job.name, {}).items():
             debt = 0.0
             part = share / (job.least if job.gang else 1)
             if previous is not None and abs(part - round(part)) > _WHOLE:
                 debt = previous.owed.get(job.name, {}).get(kind, 0.0)
-                before = {old.name: old for old in previous.queue.jobs}.get(job.name)
+                before = known.get(job.name)
                 got = job.received.get(kind, 0.0) - (before.received.get(kind, 0.0) if before else 0.0)
                 seconds = queue.now - previous.queue.now
                 debt += previous.shares.get(job.name, {}).get(kind, 0.0) * seconds - got
-                most = _MAX_DEBT_ROUNDS * queue.round_seconds * job.most + _SWAP_PAYS * job.swap_seconds
+                most = _MAX_DEBT_ROUNDS * queue.terms.round_seconds * job.most + _SWAP_PAYS * job.swap_seconds
                 debt = min(max(debt, -most), most)
             owed.setdefault(job.name, {})[kind] = debt
     return owed
@@ -102,7 +117,7 @@ def _handed_out(
         if job.name in fixed:
             for kind, count in job.held.items():
                 deal.gives(job, kind, min(count, deal.free.machines(kind)))
-    frugal = queue.policy in _FRUGAL
+    frugal = queue.terms.policy in _FRUGAL
     deal.by_priority(shares, only_owed=frugal)
     if not frugal:
         named = {job.name: job for job in queue.jobs}
@@ -157,7 +172,7 @@ class _Deal:
                 have = self.given[job.name].get(kind, 0)
                 room = job.most - sum(self.given[job.name].values())
                 wanted = min(count - have, room, self.free.machines(kind))
-                if wanted > 0 and (have or wanted >= job.least) and not self._elsewhere(job, kind):
+                if wanted > 0 and (have or wanted >= job.least) and job.joins(kind, self.given[job.name]):
                     self.gives(job, kind, wanted)
         for job in jobs:
             kinds = sorted(job.rates, key=lambda kind: (-job.rates[kind], kind))
@@ -168,12 +183,10 @@ class _Deal:
     def _step(self, job: QueueJob) -> int:
         return 1 if self.given[job.name] else job.least
 
-    def _elsewhere(self, job: QueueJob, kind: str) -> bool:
-        return job.gang and any(count for other, count in self.given[job.name].items() if other != kind)
-
     def _begins_or_grows(self, job: QueueJob, kind: str, step: int, shares: Mapping[str, Mapping[str, float]]) -> bool:
         """Gives the next machines of a job, on this type first; False if they do not fit."""
-        if sum(self.given[job.name].values()) + step > job.most or self._elsewhere(job, kind):
+        full = sum(self.given[job.name].values()) + step > job.most or job.is_complete()
+        if full or not job.joins(kind, self.given[job.name]):
             return False
         here = min(step, self.free.machines(kind))
         if here == step or (here and not job.gang):
@@ -181,7 +194,8 @@ class _Deal:
             parts, lacking = [(kind, here)], step - here
             self.gives(job, kind, here)
             for other in others if lacking else ():
-                count = min(lacking, self.free.machines(other)) if other != kind and job.rates.get(other) else 0
+                works = other != kind and job.rates.get(other) and job.joins(other, self.given[job.name])
+                count = min(lacking, self.free.machines(other)) if works else 0
                 self.gives(job, other, count)
                 parts.append((other, count))
                 lacking -= count
@@ -194,7 +208,7 @@ class _Deal:
 
     def _lag(self, job: QueueJob, kind: str, share: float, step: int) -> float:
         """Seconds by which the job lags behind its share halfway through the next step of machines."""
-        have, length = self.given[job.name].get(kind, 0), self._queue.round_seconds
+        have, length = self.given[job.name].get(kind, 0), self._queue.terms.round_seconds
         owed = self._owed[job.name][kind] + (share - have - step / 2) * length
         if have + step <= job.held.get(kind, 0) and have < share - _WHOLE:
             owed += _SWAP_PAYS * job.swap_seconds * step
@@ -207,18 +221,18 @@ def published_shares(queue: JobQueue) -> tuple[MeanMachines, tuple[str, ...]]:
     Types that share a quota are one type of workers, on which each job uses the type of the most work (per dollar where
     prices count). A job holds `most` workers while it runs, and less of the time where it should have fewer.
     """
-    if queue.policy not in POLICIES:
+    if queue.terms.policy not in POLICIES:
         raise BadQueue(
-            f"policy {queue.policy!r} is not one of a queue (known: {', '.join((MEAN_COMPLETION, *POLICIES))})"
+            f"policy {queue.terms.policy!r} is not one of a queue (known: {', '.join((MEAN_COMPLETION, *POLICIES))})"
         )
     pools = _pools(queue)
-    prices = queue.usd_per_hour if queue.policy in _FRUGAL else {}
+    prices = queue.usd_per_hour if queue.terms.policy in _FRUGAL else {}
     jobs = [job for job in queue.jobs if any(_type_in(pool, job, prices) for pool in pools)]
     if not jobs:
         return {}, ()
     chosen = [[_type_in(pool, job, prices) for pool in pools] for job in jobs]
     problem = _problem(queue, jobs, chosen, pools)
-    allocation, low = _allocated(queue.policy, problem)
+    allocation, low = _allocated(queue.terms.policy, problem)
     shares = {
         job.name: {
             kind: float(share * scale)
@@ -231,7 +245,10 @@ def published_shares(queue: JobQueue) -> tuple[MeanMachines, tuple[str, ...]]:
 
 
 def _allocated(policy: str, problem: AllocationProblem) -> tuple[ClusterAllocation, tuple[str, ...]]:
-    """The policy's answer; a budget that is too low is raised to the least that all work costs, and said to be."""
+    """The policy's answer; a budget that is too low is raised to the least that all work costs, and said to be, and
+    without one the policy is `makespan`."""
+    if policy == _BUDGETED and problem.budget_usd is None:
+        return policy_named("makespan")(problem), ("no budget: not every job has one",)
     try:
         return policy_named(policy)(problem), ()
     except BudgetTooLow as error:
@@ -262,10 +279,12 @@ def _problem(
 ) -> AllocationProblem:
     workers = np.array([max((queue.machines(kind) for kind in pool), default=0) for pool in pools], dtype=np.float64)
     price = None
-    if queue.policy in _FRUGAL:
+    if queue.terms.policy in _FRUGAL:
         missing = [kind for kinds in chosen for kind in kinds if kind and not queue.usd_per_hour.get(kind)]
         if missing:
-            raise BadQueue(f"usd_per_hour: no price of {missing[0]!r}: policy {queue.policy} needs that of every type")
+            raise BadQueue(
+                f"usd_per_hour: no price of {missing[0]!r}: policy {queue.terms.policy} needs that of every type"
+            )
         price = np.array(
             [min((queue.usd_per_hour[k] for k in pool if k in queue.usd_per_hour), default=1.0) for pool in pools]
         )
@@ -274,14 +293,15 @@ def _problem(
         [[job.rates[kind] if kind else 0.0 for kind in kinds] for job, kinds in zip(jobs, chosen, strict=True)]
     )
     scale = np.maximum(np.minimum([job.most for job in jobs], np.where(rates > 0, workers, 0).sum(axis=1)), least)
-    now, users = queue.now, queue.users
+    now, users = queue.now, queue.terms.users
     entities = tuple(
         Entity(name, users[name].weight if name in users else 1.0, users[name].policy if name in users else "fairness")
         for name in sorted({job.user for job in jobs})
     )
     columns = ClusterJobs(
         ids=tuple(job.name for job in jobs),
-        throughputs=rates * scale[:, None] / 3600,
+        # A job with a fixed time takes it on however many machines.
+        throughputs=np.where([[job.timed] for job in jobs], rates > 0, rates * scale[:, None]) / 3600,
         scale=scale.astype(np.int64),
         weight=np.array([job.weight for job in jobs]),
         steps=np.array([length_of(job, queue) for job in jobs]),
@@ -292,4 +312,7 @@ def _problem(
         least=least,
     )
     cluster = Cluster(tuple("+".join(pool) for pool in pools), workers, price)
-    return AllocationProblem(cluster, columns, None, entities, queue.budget_usd)
+    budget = queue.budget_usd
+    if budget is None and all(job.budget_usd is not None for job in jobs):
+        budget = sum(job.budget_usd for job in jobs if job.budget_usd is not None)
+    return AllocationProblem(cluster, columns, None, entities, budget)

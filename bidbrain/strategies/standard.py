@@ -35,17 +35,19 @@ class Standard:
     """The usual fleet: one type at a time, with enough machines to match the baseline's work per hour.
 
     While even the cheapest market costs more per unit of work than the baseline does on demand, the baseline is rented
-    on demand and the market checked again every hour.
+    on demand and the market checked again every hour. With `by_machine` it takes the lowest price of a machine, however
+    many machines it needs.
     """
 
     name: str = "standard"
+    by_machine: bool = False
 
     def decide(self, situation: Situation) -> Decision:
         """Rents when nothing is held; looks for spot again while on-demand machines are held."""
         if situation.on_spot:
             return Decision()
         baseline = situation.baseline
-        cheapest = cheapest_spot(situation)
+        cheapest = cheapest_spot(situation, by_machine=self.by_machine)
         if cheapest is None or situation.price(cheapest) / cheapest.nu >= baseline.offer.on_demand / baseline.offer.nu:
             rents = () if situation.holdings else (baseline,)
             return Decision(rents, situation.now + HOUR, "no spot price is below on-demand per unit of work")
@@ -57,10 +59,11 @@ class Standard:
         return Decision((*returns, Rent(cheapest, machines, cheapest.on_demand)), reason=reason)
 
 
-def cheapest_spot(situation: Situation) -> Offer | None:
-    """The offer with the lowest price per unit of work, among those at or below their on-demand price."""
+def cheapest_spot(situation: Situation, *, by_machine: bool = False) -> Offer | None:
+    """The offer with the lowest price per unit of work, or of a machine, among those at or below their on-demand
+    price."""
     fair = [offer for offer in situation.offers if situation.price(offer) <= offer.on_demand]
-    return min(fair, key=lambda offer: situation.price(offer) / offer.nu, default=None)
+    return min(fair, key=lambda offer: situation.price(offer) / (1 if by_machine else offer.nu), default=None)
 
 
 LONGEST = 72 * HOUR

@@ -55,10 +55,11 @@ class RunBegan:
 
 @dataclass(frozen=True, slots=True)
 class QuotasShared:
-    """The run may use other parts of the quotas from now on, because another run has ended: every later plan keeps to
-    them."""
+    """The run may use other parts of the quotas from now on, as a round of the queue has divided them: every later plan
+    keeps to them. While it `waits` for its next turn, it may hold no spot machine."""
 
     quotas: str
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class OnDemandOffer:
     """The cheapest on-demand machines that a job allows: their price in nano-dollars per hour, speed and start-up.
 
     `spread` is the uncertainty of the logarithm of their speed, None if no speed was measured. `work` is the time that
-    a command's earlier runs needed, in microseconds times nu; None without any.
+    a command needs by its `hours` or its earlier runs, in microseconds times nu; None without any.
     """
 
     market: MarketText
@@ -102,7 +103,8 @@ class OnDemandOffer:
 class Planned:
     """The expected cost in dollars and duration in hours; `assumed` if the amount of work was not known.
 
-    `instead` are the machines with which savings are compared.
+    `instead` are the machines with which savings are compared. `turns` are the machines, besides reliable ones, that a
+    job of a queue is to have, each from a moment on.
     """
 
     usd: JsonFloat
@@ -112,6 +114,7 @@ class Planned:
     on_demand_usd: JsonFloat
     assumed: bool
     instead: OnDemandOffer | None = None
+    turns: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,7 +335,7 @@ def _backed_off(
 
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RunBegan: _began,
-    ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas),
+    ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas, waits=event.waits),
     ev.Planned: lambda state, event, _: _changed(state, planned=event),
     # The first departure to each market at some terms: figures differ from one to the next.
     ev.Decided: lambda state, event, _: _changed(

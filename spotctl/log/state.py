@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from bidbrain.billing import highest_price
 from pricing_data.market import NO_ZONE, Market
+from pricing_data.units import HOUR
 from spotctl.home.cloud import is_replayed
 from spotctl.log import events as ev
 from spotctl.log.events import Event, Intended
@@ -114,6 +115,10 @@ class Held:
         if self.ended is None or self.end_reason == EVICTED:
             return False
         return self.end_reason in _UNREQUESTED_ENDS or self.ended >= self.lease_until
+
+    def exists_at(self, now: int) -> bool:
+        """Whether the machine may exist: its lease has not ended, on a clock that was not set back since."""
+        return self.alive and self.started <= now + HOUR and now < self.lease_until
 
     @property
     def returning(self) -> bool:
@@ -241,13 +246,13 @@ class CommandWork:
 class RunState:
     """A run as its events tell it.
 
-    `quotas` is the job's part of the quotas now. `open` are intents without an outcome, `unclear` are orders that
-    were given up without an answer, and since when, until a list of the provider settles what they brought. `denied`
-    are markets that a quota refused, spot (True) or on demand, while the run had never had machines of that kind, so
-    that none of its own can be what fills the quota. `refused` are the last refusals of markets that have granted
-    nothing since, by whether it was for spot machines, and `sold_out` are the orders that were refused because there
-    were no machines. `refusal` is why the last order that brought nothing did not, and `unknown` are the codes, in no
-    table, of orders since the last that brought machines.
+    `quotas` is the job's part of the quotas now; it has none while it `waits` for its turn. `open` are intents without
+    an outcome, `unclear` are orders that were given up without an answer, and since when, until a list of the provider
+    settles what they brought. `denied` are markets that a quota refused, spot (True) or on demand, while the run had
+    never had machines of that kind, so that none of its own can be what fills the quota. `refused` are the last
+    refusals of markets that have granted nothing since, by whether it was for spot machines, and `sold_out` are the
+    orders that were refused because there were no machines. `refusal` is why the last order that brought nothing did
+    not, and `unknown` are the codes, in no table, of orders since the last that brought machines.
     `paces` are moments and the clocks that were done by then, at most `MAX_PACES` of them, evenly thinned;
     `resumed_clock` is the one from which the run went on, None if the log does not say it. `left_plan` are the
     purchases that departed from the plan. `prices` are those that the log has, by market. `login` is the one that
@@ -259,6 +264,7 @@ class RunState:
     began: ev.RunBegan | None = None
     started: int = 0
     quotas: str = ""
+    waits: bool = False
     at: int = 0
     last_row: int = 0
     intents: int = 0
@@ -330,11 +336,13 @@ class RunState:
         asked = [intent for intent in self.open.values() if isinstance(intent, ev.RentIntended)]
         return [*asked, *(self.orders[intent] for intent in self.unclear)]
 
-    def by_market(self, *, spot: bool) -> Counter[Market]:
-        """Spot or on-demand machines by market, with those of orders whose outcome is not known. Reserved ones count
-        against no quota of theirs."""
+    def by_market(self, *, spot: bool, at: int | None = None) -> Counter[Market]:
+        """Spot or on-demand machines by market that exist at a moment, with those of orders whose outcome is
+        not known. Reserved ones count against no quota of theirs."""
         counts: Counter[Market] = Counter()
         for held in self.alive:
+            if at is not None and not held.exists_at(at):
+                continue
             allocation = self.allocations[held.allocation]
             if (allocation.bid is not None) is spot:
                 counts[allocation.market] += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from spotctl.log.events import Event, RowsLost, RunBegan, RunEnded
+    from spotctl.log.queue import JobsQueued, QueueRow
     from spotctl.log.state import LogRow
 
 CURE = "'spotctl log check' shows the damage; status, down and gc work without the log"
@@ -90,6 +91,13 @@ class EventLog(AbstractContextManager["EventLog"]):
 
     def append(self, run: str, at: int, event: Event) -> LogRow:
         """Appends an event; when this returns, it is on disk, and the cost of a run that it ends, too."""
+        row = self.append_if(run, at, event, lambda: True)
+        assert row is not None
+        return row
+
+    def append_if(self, run: str, at: int, event: Event, holds: Callable[[], bool]) -> LogRow | None:
+        """Appends an event if a condition holds, which may read this log: no process writes until the event is there.
+        None: it does not hold."""
         from spotctl.log.event_json import to_json
         from spotctl.log.events import RunEnded
         from spotctl.log.state import LogRow
@@ -99,6 +107,8 @@ class EventLog(AbstractContextManager["EventLog"]):
         # Computed before the transaction, for which other processes wait.
         cost = self._cost_with(run, at, event) if isinstance(event, RunEnded) and self._has_chains else None
         with self._transaction() as cursor:
+            if not holds():
+                return None
             # Without tables for chains, or after rows without a number, the row gets no number either.
             end = schema.chain_end(self._db, run) if self._has_chains else None
             if end is None:
@@ -115,6 +125,20 @@ class EventLog(AbstractContextManager["EventLog"]):
         if position == 1:
             self._mark_begun()
         return LogRow(position, run, at, event)
+
+    def queued(self, queue: str, known: JobsQueued) -> JobsQueued:
+        """A queue as its rows tell it now. BrokenLog: they are damaged."""
+        from spotctl.log.queue import read_rows
+
+        with self._failing():
+            return read_rows(self._db, queue, known)
+
+    def add_to_queue(self, queue: str, after: int, rows: Sequence[QueueRow]) -> bool:
+        """Adds rows to a queue whose last row has the number `after`; False if it has others by now."""
+        from spotctl.log.queue import write_rows
+
+        with self._transaction() as cursor:
+            return write_rows(cursor, queue, after, rows)
 
     def restore(self, rows: Iterable[tuple[str, int, str, str]]) -> None:
         """Adds rows of a damaged log (run, time, kind and body), numbered without gaps."""

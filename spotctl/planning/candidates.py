@@ -61,7 +61,7 @@ _CHEAPEST_ROAMING = 128
 _MAX_MACHINES = 64
 """Default limit for a job without one."""
 _MARKETS_OF_KIND = 4
-_LOCAL_STARTUP, _LOCAL_OWN_STARTUP = 0.6, 2.0
+_LOCAL_STARTUP, _LOCAL_OWN_STARTUP = 0.4, 2.0
 """Median seconds until a program of this computer works, a built-in trainer or one's own, apart from the time in which
 the market's clock stands: it does while the nodes of a training load their libraries, and does not while they set the
 training up, or a command loads its own (PyTorch takes one to two seconds). From `bench.promised_launches`."""
@@ -70,7 +70,9 @@ training up, or a command loads its own (PyTorch takes one to two seconds). From
 # starts up, but only once a process of the run measures it.
 _ON_CLOUD = LaunchTimes(order=MINUTE // 2, ending=2 * MINUTE)
 _LOCAL_ORDER, _LOCAL_ENDING = 0.3, 0.2
-_LOCAL_SPREAD = 0.6
+_LOCAL_SPREAD = 0.7
+_USER_TAG = "user"
+"""The tag whose value says whose job it is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +173,13 @@ def _nothing_usable(job: Job, facts: PlanningFacts, unusable: Ints) -> SpotctlEr
     clouds = sorted({kind.cloud for kind in snapshot.kinds} & set(job.spec.resources.clouds))
     if not clouds:
         wanted = ", ".join(job.spec.resources.clouds)
-        nothing = f"no price history of {wanted} is stored (run spotctl prices fetch or import)"
+        options = "".join(f" --cloud {cloud}" for cloud in job.spec.resources.clouds)
+        regions = () if hint else job.spec.resources.regions
+        options += "".join(f" --region {region}" for region in regions if region != ANY)
+        nothing = (
+            f"no price history of {wanted} is stored; get it: spotctl prices fetch{options} (AWS and Google Cloud need"
+            " an account for it; spotctl prices best shows what is known without one)"
+        )
         return BadRequest(f"{name}: resources: {hint}; and {nothing}" if hint else f"{name}: {nothing}")
     if unknown := _unknown_accelerator(job.spec.resources, snapshot.catalog):
         return BadRequest(f"{name}: resources: {unknown}")
@@ -205,8 +213,7 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         unit = "update"
     if spec.is_local:
         second = spec.local.speed * SECOND
-        # The libraries of a user's trainer are not known.
-        loads = isinstance(spec.program, Training) and spec.program.app not in BUILT_IN
+        loads = isinstance(spec.program, Training)
         times = LaunchTimes(
             round(_LOCAL_ORDER * second),
             round(_LOCAL_ENDING * second),
@@ -235,6 +242,8 @@ def _demand(job: Job, facts: PlanningFacts, rates: Mapping[str, TypeSpeed], nu: 
         reserved=tuple(together([0, *machines]) for machines in held),
         times=times,
         startup=local_startup(spec) if facts.overheads.startup == OVERHEADS.startup else None,
+        user=spec.tags.get(_USER_TAG, ""),
+        weight=spec.queue.weight,
         unit=unit if in_units else "vCPU-hour",
         rates=rates,
     )
@@ -304,9 +313,10 @@ def measured_for(spec: JobSpec, earlier: Mapping[str, TypeSpeed]) -> dict[str, T
 def speeds_of(types: Iterable[InstanceType], known: Mapping[str, TypeSpeed]) -> dict[str, TypeSpeed]:
     """nu by type name.
 
-    A type that was not measured gets the throughput per vCPU of its family, else of all measured types. If none was
-    measured, work is counted in vCPU-hours: enough to compare machines, but not to predict the job's length. Of a
-    burstable type only the vCPUs count that it may use all the time.
+    A type that was not measured, and of which other jobs tell nothing (`completed`), gets the throughput per vCPU of
+    its family, else of all measured types. If none was measured, work is counted in vCPU-hours: enough to compare
+    machines, but not to predict the job's length. Of a burstable type only the vCPUs count that it may use all the
+    time.
     """
     machines = {machine.name: machine for machine in types}
     per_vcpu = {name: known[name].nu / machine.steady_vcpus for name, machine in machines.items() if name in known}

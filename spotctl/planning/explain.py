@@ -6,6 +6,8 @@ from itertools import islice
 from math import floor, isfinite
 
 from bidbrain.decision.reserved import ReservedOffer
+from bidbrain.gavel.outlook import outlook
+from bidbrain.gavel.queue import MEAN_COMPLETION
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import DEADLINE
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time, format_usd
@@ -32,6 +34,8 @@ _MAX_LISTED = 100
 _EQUAL_COST = 0.005
 """Costs per unit of work that differ by less than this share count as the same."""
 _FACTORS = (1 / 8, 8)
+_COMPARED_POLICIES = (MEAN_COMPLETION, "max-min-fairness", "fifo")
+"""Policies of a queue whose mean completion times a plan states next to its own."""
 _MATTERS = 0.02
 """Smaller changes of cost and time are not worth a line."""
 
@@ -106,6 +110,23 @@ def rejections(
 def launch_moment(plan: JobPlan) -> int:
     """The moment of a plan's launch, which is earlier than `at` for a job that waits for its turn."""
     return plan.at - plan.share.wait
+
+
+def mean_ends(plan: JobPlan) -> dict[str, float]:
+    """When the jobs of known lengths that share quotas would end in the mean, in hours, by the policy of their queue;
+    the policy of the plan first."""
+    queue = plan.share.queue
+    if queue is None:
+        return {}
+    known = {job.name for job in queue.jobs if job.work is not None}
+    means = dict[str, float]()
+    for policy in dict.fromkeys((queue.terms.policy, *_COMPARED_POLICIES)):
+        ends = [
+            job.end for job in outlook(replace(queue, terms=replace(queue.terms, policy=policy))) if job.name in known
+        ]
+        if ends and None not in ends:
+            means[policy] = sum(end for end in ends if end is not None) / len(ends) / 3600
+    return means
 
 
 def unnamed_markets(plan: JobPlan) -> int:
@@ -210,7 +231,7 @@ def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
 
 def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> list[JobPlan]:
     """The plans if the time of the same job were worth an eighth, or eight times as much, as far as the plan is then
-    cheaper and slower, or faster and more expensive; none if the job costs nothing."""
+    cheaper or faster; none if the job costs nothing."""
     spec = plan.job.spec
     if spec.strategy not in (AUTO, DEADLINE) or plan.demand.work.assumed or plan.decider.roaming is not None:
         return []
@@ -225,8 +246,7 @@ def other_paces(plan: JobPlan, plan_of: Callable[[JobSpec], JobPlan | None]) -> 
         other = plan_of(replace(spec, value_of_time=round(two_digits)))
         if other is None:
             continue
-        cost, time = change_of_pace(plan, other)
-        if cost * time < 0 and max(-cost, -time) > _MATTERS:
+        if min(change_of_pace(plan, other)) < -_MATTERS:
             others.append(other)
     return others
 

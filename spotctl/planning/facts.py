@@ -15,6 +15,7 @@ import numpy as np
 
 from agileml.pipeline.profile.model_profile import ModelProfile
 from bidbrain.eviction.hazard import Evidence, Hazard, evidence_of_spans, hazard_of
+from bidbrain.gavel.estimator import speeds_by_others
 from bidbrain.strategies.inputs import Checkpointing
 from bidbrain.strategies.known_spells import KnownSpells, known_spells
 from bidbrain.strategies.names import ON_DEMAND
@@ -87,8 +88,8 @@ NOTHING_LEARNED: Mapping[str, Learned] = MappingProxyType({})
 @dataclass(frozen=True, slots=True)
 class PlanningFacts:
     """Everything that plans of some jobs depend on: offers, eviction rates, spells of spot capacity, throughputs that
-    earlier runs measured (by job, then type), and the parts of the quotas of spot and of on-demand machines that the
-    jobs may use.
+    earlier runs measured or other jobs tell (by job, then type), and the parts of the quotas of spot and of on-demand
+    machines that the jobs may use.
 
     `account` are the account's quotas before running jobs took their parts; `remarks` tell the user about the data.
     """
@@ -302,10 +303,11 @@ def arranged_facts(
     availability: Sequence[AvailabilitySpan] = (),
     learned: Mapping[str, Learned] = NOTHING_LEARNED,
     quotas: Sequence[Quota] = (),
+    of_others: Sequence[Mapping[str, float]] = (),
 ) -> PlanningFacts:
     """The facts that were known when jobs begin that get one allocation, which is the moment of the snapshot: published
     interruption figures, observed availability, and estimates `learned` from earlier runs. `quotas` are the parts of
-    the known quotas that the jobs may use, spot and on demand."""
+    the known quotas that the jobs may use, spot and on demand, and `of_others` the speeds of other jobs by type."""
     at, specs = snapshot.at, {job.spec.name: job.spec for job in jobs}
     spot = tuple(quota for quota in quotas if quota.spot)
     # What the runs of these jobs met is in `learned`, also if it was logged by an earlier version.
@@ -323,6 +325,9 @@ def arranged_facts(
         measured[name] = {
             each: replace(speed, nu=estimates.per_hour(each, machines)) for each, speed in estimates.speeds.items()
         }
+    vcpus = {machine.name: machine.steady_vcpus for machine in snapshot.catalog.types}
+    for name, spec in specs.items() if of_others else ():
+        measured[name] = completed(spec.throughputs, measured.get(name, {}), of_others, vcpus)
     return PlanningFacts(
         tuple(jobs),
         snapshot,
@@ -333,6 +338,26 @@ def arranged_facts(
         on_demand_quotas=tuple(quota for quota in quotas if not quota.spot),
         overheads=overheads,
     )
+
+
+def completed(
+    stated: Mapping[str, float],
+    measured: Mapping[str, TypeSpeed],
+    others: Sequence[Mapping[str, float]],
+    vcpus: Mapping[str, float],
+) -> dict[str, TypeSpeed]:
+    """The measured speeds with those on types that neither the job file states nor the job has run on, as far as other
+    jobs' speeds tell them better than vCPUs do."""
+    known = {**stated, **{kind: speed.nu for kind, speed in measured.items()}}
+    by_others = speeds_by_others(known, others, vcpus)
+    if by_others is None:
+        return dict(measured)
+    errors = (
+        f"{by_others.error:.0%} off on {by_others.cells} held-out throughputs, by vCPUs {by_others.expected_error:.0%}"
+    )
+    source = f"completed from {by_others.jobs} other jobs ({errors})"
+    spread = min(by_others.error, VCPU_SPREAD)
+    return {**{kind: TypeSpeed(nu, source, spread=spread) for kind, nu in by_others.speeds.items()}, **measured}
 
 
 def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[Evidence] = ()) -> HazardOf:

@@ -13,6 +13,7 @@ from bidbrain.billing import rule_of_cloud
 from bidbrain.decision.limits import MachineLimits, baseline_machines
 from bidbrain.decision.mixture_solver import MixtureTerms, Schedule, frontier
 from bidbrain.decision.mixture_strategy import Aim, Mixing
+from bidbrain.decision.parts import QuotaPart
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.decision.roaming import regions_of
 from bidbrain.eviction.hazard import in_force
@@ -219,6 +220,25 @@ def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, co
         reserved,
         {name: demand.rates[name] for name in rented},
     )
+
+
+def quota_parts(
+    allocated: AllocatedJob, fleet: Fleet, columns: KindColumns, snapshot: MarketSnapshot
+) -> tuple[QuotaPart, ...]:
+    """The job's parts of quotas in turn; none if there is only one."""
+    share, rates = allocated.share, [float(allocated.demand.nu @ part.machines) for part in allocated.share.parts[1:]]
+    if not rates:
+        return ()
+    rates = [float(allocated.demand.nu @ share.parts[0].machines), *rates]
+    parts = list[QuotaPart]()
+    for part, rate in zip(share.parts, rates, strict=True):
+        slices = [
+            replace(each.slice, amount=int(group.per_machine @ part.machines)) if is_short else each.slice
+            for each, group, is_short in zip(share.quotas, columns.quotas, share.short, strict=True)
+        ]
+        spot = spot_quotas(fleet.offers, slices, snapshot.catalog)
+        parts.append(QuotaPart(snapshot.at + round(part.begin * HOUR), spot, fleet.most_nu * rate / max(rates)))
+    return tuple(parts)
 
 
 def _considered_kinds(

@@ -5,7 +5,9 @@ from dataclasses import replace
 from math import inf
 from weakref import WeakKeyDictionary
 
+from bidbrain.decision.decider import Decider
 from bidbrain.decision.mixture_strategy import Aim
+from bidbrain.decision.parts import InParts
 from bidbrain.forecast.forecast import forecast, merits
 from bidbrain.forecast.values import Forecast, ForecastJob
 from bidbrain.forecast.windows import PastMarket, RareLooks, clearly_costs_more
@@ -107,11 +109,21 @@ def forecast_job(plan: JobPlan) -> ForecastJob:
 
 
 def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
-    """A plan's decision object for a start at another moment than `at`; the object of a long job looks less often.
+    """A plan's decision object for a start at another moment than `at`, with its parts in their time; the object of a
+    long job looks less often."""
+    made = _with_pauses(plan, at)
+    if not plan.decision.parts:
+        return made
 
-    Near its deadline, a gang counts its slack in steps of one look: with longer looks, the gang would turn to on-demand
-    machines sooner than a run does.
-    """
+    def later(start: int) -> Strategy:
+        return InParts(made(start), tuple(replace(part, at=part.at + start - at) for part in plan.decision.parts))
+
+    return later
+
+
+def _with_pauses(plan: JobPlan, at: int) -> Callable[[int], Decider]:
+    """Near its deadline, a gang counts its slack in steps of one look: with longer looks, the gang would turn to
+    on-demand machines sooner than a run does."""
     decider, pause = plan.decider, round(plan.cost.estimate.hours * HOUR) // _LOOKS
     if pause <= _MIN_PAUSE:
         return lambda start: decider.later(start - at)
@@ -121,7 +133,7 @@ def deciders(plan: JobPlan, at: int) -> Callable[[int], Strategy]:
     roaming = None if decider.roaming is None else decider.roaming.with_rare_looks(pause)
     rarely = replace(decider, look=look, roaming=roaming)
 
-    def later(start: int) -> Strategy:
+    def later(start: int) -> Decider:
         return replace(rarely.later(start - at), strategy=RareLooks(decider.strategy, pause))
 
     return later

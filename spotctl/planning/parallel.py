@@ -10,7 +10,7 @@ from agileml.pipeline.plan.planner import plan, summary
 from agileml.pipeline.profile.model_profile import CostRules, ModelProfile
 from pricing_data.catalog import InstanceType
 from spotctl.files.job.conversions import AUTO
-from spotctl.files.job.programs import Elastic, Parallel
+from spotctl.files.job.programs import ElasticNodes, Parallel
 from spotctl.files.job.values import ACCELERATOR_SPEEDS, CPU
 from spotctl.home.errors import BadRequest
 from spotctl.planning.values import TypeSpeed
@@ -91,7 +91,7 @@ def split_speeds(
     return speeds
 
 
-def _topology(machine: InstanceType, nodes: int, elastic: Elastic, most_devices: int) -> Topology:
+def _topology(machine: InstanceType, nodes: int, elastic: ElasticNodes, most_devices: int) -> Topology:
     # Two vCPUs share a core.
     devices = min(machine.accelerators or max(machine.vcpus // 2, 1), most_devices)
     if elastic.nodes is not None:

@@ -27,8 +27,9 @@ from spotctl.planning.decider import build_decider, first_decision, strategy_for
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.explain import rejections
 from spotctl.planning.facts import PlanningFacts
-from spotctl.planning.fleet import best_mixes, rentable_fleet
+from spotctl.planning.fleet import best_mixes, quota_parts, rentable_fleet
 from spotctl.planning.forecast import best_of_both, clearly_over_budget, forecast_of, merits_of, with_reliable
+from spotctl.planning.queue_claims import pace_of
 from spotctl.planning.quotas import MachineCounts, on_demand_slices, possible
 from spotctl.planning.share import divide
 from spotctl.planning.values import AllocatedJob, ChosenStrategy, Demand, Job, JobPlan, MachineMix
@@ -66,12 +67,15 @@ def _plans_within(facts: PlanningFacts) -> list[JobPlan]:
     """The plans within quotas, with the reservations as they are divided."""
     jobs, columns = candidates(facts)
     planned = _planned(facts, jobs, columns)
-    if any(plan.share.turn.begin for _, plan in planned):
-        # Jobs that wait begin when the forecasts of the others end.
+    if any(any(plan.share.short) for _, plan in planned):
+        # Parts change when the forecasts of jobs end.
+        startup = facts.overheads.startup / HOUR
         lasting = []
         for (job, demand), (_, plan) in zip(jobs, planned, strict=True):
-            hours = None if plan.demand.work.assumed else forecast_of(plan).hours.median
-            lasting.append((job, replace(demand, lasts_hours=hours)))
+            pace = 1.0
+            if not plan.demand.work.assumed:
+                pace = pace_of(demand, plan.share.turn, forecast_of(plan).hours.median, startup)
+            lasting.append((job, replace(demand, pace=pace)))
         planned = _planned(facts, lasting, columns, planned)
     return [plan for _, plan in planned]
 
@@ -99,7 +103,10 @@ def _planned(
 
 def _allocated(facts: PlanningFacts, fitting: Sequence[tuple[Job, Demand]], columns: KindColumns) -> list[AllocatedJob]:
     """Each job with its part of the division of machines, of quotas, and of quotas for on-demand machines."""
-    quotas, divided = facts.on_demand_quotas, divide(fitting, columns, facts.overheads.startup / HOUR)
+    quotas, divided = (
+        facts.on_demand_quotas,
+        divide(fitting, columns, facts.overheads.startup / HOUR, facts.account.queue),
+    )
     jobs = [_with_quotas(job, quotas) for job in divided]
     if len(jobs) == 1 or not quotas:
         return jobs
@@ -131,10 +138,18 @@ def _kept(allocated: AllocatedJob, before: AllocatedJob, plan: JobPlan) -> JobPl
     """An earlier plan with the turns of a later division, if the job gets and does the same in both."""
     now, then = allocated.share, before.share
     gets_the_same = (now.caps, now.amounts, now.on_demand_quotas) == (then.caps, then.amounts, then.on_demand_quotas)
-    if not gets_the_same or now.turn.begin != then.turn.begin:
+    machines = [[part.machines for part in share.parts] for share in (now, then)]
+    if not gets_the_same or now.turn.begin != then.turn.begin or machines[0] != machines[1]:
         return None
     # A job with a budget may have been planned on fewer machines.
-    return replace(plan, share=replace(plan.share, turn=now.turn, quotas=now.quotas))
+    plan = replace(plan, share=replace(plan.share, turn=now.turn, parts=now.parts, quotas=now.quotas))
+    if not plan.decision.parts:
+        return plan
+    begin = plan.at - plan.share.wait
+    both = zip(plan.decision.parts, now.parts, strict=True)
+    parts = tuple(replace(old, at=begin + round(new.begin * HOUR)) for old, new in both)
+    # To `forecast_of`, this is another decision.
+    return replace(plan, decision=replace(plan.decision, parts=parts))
 
 
 def _best_plan(allocated: AllocatedJob, facts: PlanningFacts, columns: KindColumns) -> JobPlan:
@@ -234,9 +249,11 @@ def _plan_on(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, 
     snapshot, at = facts.snapshot, facts.snapshot.at + allocated.share.wait
     job, fleet = rentable_fleet(allocated, option, facts, columns)
     strategy, decider = build_decider(job, fleet, option, columns, snapshot.catalog)
+    parts = quota_parts(job, fleet, columns, snapshot)
+    decider = parts[0].keeps(decider) if parts else decider
     decider, decision = first_decision(job, fleet, strategy, decider, at)
     cost = estimate_cost(job, fleet, decision, snapshot, columns)
-    return JobPlan(at, job.job, job.demand, job.share, fleet, decider, decision, cost)
+    return JobPlan(at, job.job, job.demand, job.share, fleet, decider, replace(decision, parts=parts), cost)
 
 
 def _fewer_machines(allocated: AllocatedJob, job_plan: JobPlan, usd: float) -> AllocatedJob | None:

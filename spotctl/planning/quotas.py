@@ -1,5 +1,5 @@
-"""The use of quotas: what machines take of them, what running jobs leave for a new one, the parts of several jobs, and
-the larger part when another run ends. Pure."""
+"""The use of quotas: what machines take of them, what running jobs leave for a new one, and the parts of several
+jobs. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.decision.limits import CommonQuota
 from bidbrain.eviction.hazard import family_of
+from bidbrain.gavel.queue import JobQueue
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog, InstanceType
@@ -29,12 +30,13 @@ _ROUNDING = 1e-6
 @dataclass(frozen=True, slots=True)
 class AccountQuotas:
     """The known quotas of an account for spot and for on-demand machines, and what running jobs of the home hold of
-    each, by job."""
+    each, by job; what the jobs of the `queue`, maybe none, hold of spot machines is divided again."""
 
     spot: tuple[Quota, ...] = ()
     on_demand: tuple[Quota, ...] = ()
     spot_held: Mapping[str, MachineCounts] = field(default_factory=dict)
     on_demand_held: Mapping[str, MachineCounts] = field(default_factory=dict)
+    queue: JobQueue = field(default_factory=lambda: JobQueue(0.0, (), ()))
 
     def left(self, catalog: Catalog) -> tuple[Quota, ...]:
         """The quotas without what running jobs hold."""
@@ -81,31 +83,6 @@ def left_of(quotas: Iterable[Quota], held: Sequence[MachineCounts], catalog: Cat
     return tuple(replace(quota, amount=max(quota.amount - used(quota, every, catalog), 0)) for quota in stated)
 
 
-def grown_slices(
-    parts: Iterable[Quota],
-    quotas: Sequence[Quota],
-    run: str,
-    held: Mapping[str, MachineCounts],
-    catalog: Catalog,
-) -> tuple[Quota, ...]:
-    """A run's parts after another run has ended, if they are larger: `held` are the machines by run.
-
-    What is free is divided equally in machines like the run's own. If some remain, the runs that hold least get one
-    more, in the order of their names.
-    """
-
-    def share(part: Quota) -> Quota:
-        whole = whole_of(part, quotas)
-        uses = {name: used(part, machines, catalog) for name, machines in held.items()}
-        free = max(whole - sum(uses.values()), 0)
-        each = min((use for market in held[run] if (use := used(part, {market: 1}, catalog))), default=1)
-        equal, rest = divmod(free // each, len(held))
-        rank = sorted(uses, key=lambda name: (uses[name], name)).index(run)
-        return replace(part, amount=max(part.amount, uses[run] + each * (equal + (rank < rest))))
-
-    return tuple(share(part) for part in parts)
-
-
 def used(quota: Quota, machines: MachineCounts, catalog: Catalog) -> int:
     """How much of a quota machines use; 0 for a quota that holds in each region separately."""
     if quota.is_for_each_region:
@@ -130,19 +107,6 @@ def most_machines(quota: Quota, market: Market, held: MachineCounts, catalog: Ca
 def _counts(quota: Quota, market: Market) -> bool:
     """Whether machines of a market count against a quota."""
     return quota.covers(market.cloud, market.region, family_of(market.instance_type), market.instance_type)
-
-
-def whole_of(part: Quota, quotas: Iterable[Quota]) -> int:
-    """The amount of the quota that a part belongs to, in the part's region; 0 if no such quota is known."""
-    return max(
-        (
-            quota.amount
-            for quota in quotas
-            if part.unit is quota.unit
-            and part.name in (quota.name, quota.within(part.region).name if part.region else quota.name)
-        ),
-        default=0,
-    )
 
 
 def on_demand_slices(

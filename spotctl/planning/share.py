@@ -1,56 +1,83 @@
 """Step 3 of a plan: the machines that each job may hold: all that it could use, or its part of quotas that are too
 small for all.
 
-Parts are whole machines (`turns`). A job's strategy may use other kinds than those that its part was planned with, if
-they finish in time and are not much more expensive: prices will move before the job is done.
+Parts are whole machines, as the scheduler of a queue would give them to the jobs (`turns_of`). A job's strategy may use
+other kinds than those that its part was planned with, if they finish in time and are not much more expensive: prices
+will move before the job is done.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, islice, permutations
+from itertools import pairwise
 from math import inf
 
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.decision.mixture_solver import Mixture, SharedQuota, highest_rate
+from bidbrain.decision.mixture_solver import Mixture, highest_rate
 from bidbrain.decision.mixture_strategy import Aim
-from bidbrain.decision.whole_machines import MachineClaim, fairest, possible
+from bidbrain.gavel.outlook import JobOutlook, outlook
+from bidbrain.gavel.queue import JobQueue, QueueJob, QueueTerms, merged
+from bidbrain.gavel.scheduler import next_round
 from pricing_data.units import HOUR, counted, usd_text
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import KindColumns, mixture_terms
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.planning.offers import MachineKind, places
+from spotctl.planning.queue_claims import queue_job, queue_quotas
 from spotctl.planning.quotas import QuotaGroup
-from spotctl.planning.values import AllocatedJob, Demand, Job, JobShare, QuotaSlice, SlicedQuota, Turn
+from spotctl.planning.values import AllocatedJob, Demand, Job, JobShare, QueueClaim, QuotaSlice, SlicedQuota, Turn
 
 _ROUNDING = 1e-6
-_MAX_ORDERS = 12
-"""All that three jobs with deadlines could have: each order takes several integer programs."""
 
 
-class _TooLate(Exception):
-    """From this moment on, no machines keep the limits of a job, even if no other job runs."""
-
-    def __init__(self, job: int, at: float) -> None:
-        super().__init__(job, at)
-        self.job, self.at = job, at
+_NO_QUEUE = JobQueue(0.0, (), ())
 
 
-def divide(jobs: Sequence[tuple[Job, Demand]], columns: KindColumns, startup_hours: float) -> list[AllocatedJob]:
-    """Each job with its share of machines and quotas; raises NotInTime or OverBudget if a job gets none."""
+def divide(
+    jobs: Sequence[tuple[Job, Demand]], columns: KindColumns, startup_hours: float, queued: JobQueue = _NO_QUEUE
+) -> list[AllocatedJob]:
+    """Each job with its share of machines and quotas, next to jobs that are `queued`, and by the terms of their queue;
+    raises NotInTime or OverBudget if a job gets none."""
     demands = [demand for _, demand in jobs]
-    shares = shares_of(demands, columns.kinds, columns.usd_per_hour, columns.quotas, startup_hours)
+    shares = shares_of(demands, columns.kinds, columns.usd_per_hour, columns.quotas, startup_hours, queued)
     divided = []
     for m, ((job, demand), share) in enumerate(zip(jobs, shares, strict=True)):
         quotas = _sliced_quotas(m, demands, shares, columns)
         wait = share.turn.begin if share.turn.begin < inf else 0.0
         waiting = replace(demand, hours_left=demand.hours_left - wait)
         lacking = _lacking(demand, quotas, columns)
-        held = replace(share, wait=round(wait * HOUR), lacking=lacking, quotas=quotas)
+        planned = None if share.queue is None else share.queue.jobs[m]
+        # A job whose reservations are enough begins at once, whatever the queue has for it.
+        waits = quotas and max(_reserved(demand), default=0) < max(demand.least, 1)
+        claim = _claimed(demand, planned, columns, startup_hours, queued.terms) if waits else None
+        held = replace(share, wait=round(wait * HOUR), lacking=lacking, quotas=quotas, claim=claim)
         divided.append(AllocatedJob(job, waiting, held))
     return divided
+
+
+def _claimed(
+    demand: Demand, planned: QueueJob | None, columns: KindColumns, startup_hours: float, terms: QueueTerms
+) -> QueueClaim:
+    """The claim that a job takes to the queue; its times count from the launch. One that hurries keeps the claim by
+    which it was `planned` to be in time."""
+    job = planned if demand.hurries else None
+    if job is None:
+        # Forecasts differ by chance, and would change the order of jobs that are equally long.
+        plain = replace(demand, pace=1.0), columns.kinds, columns.usd_per_hour, columns.quotas
+        job = queue_job(*plain, arrival=0.0, now=0.0, startup_hours=startup_hours)
+    counting = (
+        quota
+        for quota in queue_quotas(columns.kinds, columns.quotas)
+        if not job.rates.keys().isdisjoint(quota.per_machine)
+    )
+    prices = {kind: usd for kind, usd in _prices(columns.kinds, columns.usd_per_hour).items() if kind in job.rates}
+    return QueueClaim(job, tuple(counting), prices, terms)
+
+
+def _prices(kinds: Sequence[MachineKind], usd_per_hour: Floats) -> dict[str, float]:
+    return {str(kind): usd for kind, usd in zip(kinds, usd_per_hour.tolist(), strict=True)}
 
 
 def _sliced_quotas(
@@ -60,23 +87,21 @@ def _sliced_quotas(
     every = []
     for g, group in enumerate(columns.quotas):
         parts = [
-            QuotaSlice(demand.name, share.amounts[g], share.turn, _least_use(demand, share, group))
+            _slice_of(demand, share, group, is_short=share.short[g])
             for demand, share in zip(demands, shares, strict=True)
         ]
-        own = replace(group.quota, amount=parts[m].amount)
+        own = replace(group.quota, amount=shares[m].amounts[g])
         in_order = tuple(sorted(parts, key=lambda part: part.turn.begin))
         every.append(SlicedQuota(group.quota, own, in_order, is_enough=not shares[m].short[g]))
     return tuple(every)
 
 
-def _least_use(demand: Demand, share: JobShare, group: QuotaGroup) -> int:
-    """How much of a quota the job needs to begin: with a deadline, all of its part; otherwise what the fewest machines
-    use, of whichever planned kind, as far as its part allows."""
-    planned = int(group.per_machine @ share.turn.machines) if share.turn.machines else 0
-    if demand.hurries:
-        return planned
-    uses = (each for each, held in zip(group.per_machine, share.turn.machines, strict=False) if held)
-    return min(planned, int(max(demand.least, 1) * max(uses, default=0.0)))
+def _slice_of(demand: Demand, share: JobShare, group: QuotaGroup, *, is_short: bool) -> QuotaSlice:
+    if not is_short:
+        return QuotaSlice(demand.name, int(group.most), share.turn)
+    amounts = [(part.begin, int(group.per_machine @ part.machines)) for part in share.parts]
+    later = tuple(after for before, after in pairwise(amounts) if after[1] != before[1])
+    return QuotaSlice(demand.name, amounts[0][1], share.turn, later)
 
 
 def _lacking(demand: Demand, quotas: Sequence[SlicedQuota], columns: KindColumns) -> dict[int, str]:
@@ -97,6 +122,7 @@ def shares_of(
     usd_per_hour: Floats,
     groups: Sequence[QuotaGroup],
     startup_hours: float = 0.0,
+    queued: JobQueue = _NO_QUEUE,
 ) -> list[JobShare]:
     """The share of each job; raises NotInTime or OverBudget if there is none."""
     # A kind without a quota has as many workers as all jobs together could hold.
@@ -116,18 +142,18 @@ def shares_of(
         for job, caps in zip(able, wanted, strict=True):
             largest = float(group.per_machine[caps > 0].max(initial=0.0))
             could_use.append(min(float((caps * group.per_machine).sum()), job.most * largest, group.most))
-        shortages.append(sum(could_use) > group.most)
+        shortages.append(sum(could_use) + _wanted_by(queued, group) > group.most)
     short = tuple(shortages)
 
-    by_price = name in (Objective.MIN_COST, Objective.MIN_COST_SLO)
-    turns = [Turn(0.0, inf)] * len(demand)
+    turns, queue, courses = [Turn(0.0, inf)] * len(demand), None, tuple[JobOutlook, ...]()
     if any(short):
-        turns = turns_of(able, kinds, usd_per_hour, groups, startup_hours=startup_hours, by_price=by_price)
+        turns, queue, courses = turns_of(able, kinds, usd_per_hour, groups, startup_hours, queued)
 
     shares = []
     for job, caps, turn in zip(demand, wanted, turns, strict=True):
+        followed = _followed(job, turn, kinds)
         parts = tuple(
-            int(group.per_machine @ turn.machines if is_short else group.most)
+            int(max(group.per_machine @ part.machines for part in followed) if is_short else group.most)
             for group, is_short in zip(groups, short, strict=True)
         )
         own = [replace(group, most=float(part)) for group, part in zip(groups, parts, strict=True)]
@@ -135,8 +161,33 @@ def shares_of(
         for group in own:
             allowed = np.minimum(allowed, group.machines(np.inf)).astype(np.int64)
         held = tuple(np.maximum(allowed, _reserved(job)).tolist())
-        shares.append(JobShare(name, held, parts, short, _usd_per_work(job, usd_per_hour), turn))
+        shares.append(
+            JobShare(
+                name, held, parts, short, _usd_per_work(job, usd_per_hour), turn, followed, queue=queue, courses=courses
+            )
+        )
     return shares
+
+
+def _wanted_by(queued: JobQueue, group: QuotaGroup) -> float:
+    """The most of a quota that the jobs of a queue could use."""
+    uses = next((quota.per_machine for quota in queued.quotas if quota.name == group.quota.name), {})
+    return sum(job.most * max((uses.get(kind, 0.0) for kind in job.rates), default=0.0) for job in queued.jobs)
+
+
+def _followed(job: Demand, turn: Turn, kinds: Sequence[MachineKind]) -> tuple[Turn, ...]:
+    """The parts of a turn. A part in another region, or of a gang on another kind, is one like the first instead."""
+
+    def places_of(part: Turn) -> set[object]:
+        used = [kind for kind, count in zip(kinds, part.machines, strict=True) if count]
+        return {kind if job.gang else (kind.cloud, kind.region) for kind in used}
+
+    parts = turn.parts or (turn,)
+    first = places_of(parts[0]) if parts[0].machines else set()
+    return tuple(
+        part if not part.machines or places_of(part) <= first else replace(part, machines=turn.machines)
+        for part in parts
+    )
 
 
 def _require_affordable(job: Demand, policy: str, usd_per_hour: Floats) -> None:
@@ -252,134 +303,93 @@ def turns_of(
     kinds: Sequence[MachineKind],
     usd_per_hour: Floats,
     groups: Sequence[QuotaGroup],
-    *,
     startup_hours: float,
-    by_price: bool,
-) -> list[Turn]:
-    """The turn of each job. `by_price` says that machines are worth the work that they do per dollar, not per hour.
+    queued: JobQueue = _NO_QUEUE,
+) -> tuple[list[Turn], JobQueue, tuple[JobOutlook, ...]]:
+    """The turn of each job, if the scheduler of the queue divides the quotas among these jobs and those `queued`, and
+    this queue, with when all of its jobs run.
 
-    Raises NotInTime if a job would begin too late for its deadline, in whichever order they begin.
+    Raises NotInTime if a job would end too late for its deadline.
     """
+    quotas = merged((*queued.quotas, *queue_quotas(kinds, groups)))
+    others = tuple(job.later(-queued.now) for job in queued.jobs)
+    prices = {**queued.usd_per_hour, **_prices(kinds, usd_per_hour)}
     refusals = list[NotInTime]()
-    for order, overtakes in islice(_orders(jobs), _MAX_ORDERS):
-        try:
-            turns = _turns_in(
-                order,
-                lambda m, at: _claim(jobs[m], at, kinds, usd_per_hour, by_price=by_price),
-                lambda m, held: jobs[m].lasts_hours or startup_hours + _hours(jobs[m], held),
-                groups,
-                overtakes=overtakes,
-            )
-        except _TooLate as late:
-            refusals.append(_not_in_time(jobs[late.job], late.at, groups))
-        else:
-            return [turns[m] for m in range(len(jobs))]
+    # Deadlines that cannot be kept at the least cost may be kept at a higher one.
+    for wanted in (jobs, [replace(job, aim=Aim.HIGHEST_RATE) if job.hurries else job for job in jobs]):
+        claims, plain = (
+            [
+                queue_job(job, kinds, usd_per_hour, groups, arrival=0.0, now=0.0, startup_hours=startup_hours)
+                for job in each
+            ]
+            for each in (wanted, [replace(job, pace=1.0) for job in wanted])
+        )
+        queue = JobQueue(0.0, quotas, (*claims, *others), queued.terms, prices)
+        # Forecasts, which differ by chance, change the order of jobs only if deadlines need that.
+        for first in (next_round(replace(queue, jobs=(*plain, *others))), None):
+            courses = outlook(queue, first)
+            planned = courses[: len(jobs)]
+            turns = [_turn(job, course, kinds) for job, course in zip(jobs, planned, strict=True)]
+            late = [
+                (job, turn)
+                for job, claim, turn in zip(jobs, claims, turns, strict=True)
+                if turn.begin == inf or turn.end * 3600 > (claim.deadline or inf) * (1 + _ROUNDING)
+            ]
+            if not late:
+                return turns, queue, courses
+            refusals.append(_not_in_time(*late[0], groups, startup_hours))
     raise refusals[0]
 
 
-def _orders(jobs: Sequence[Demand]) -> Iterator[tuple[list[int], bool]]:
-    """The orders to try, and whether a job that fits overtakes one that does not.
-
-    Of jobs with deadlines, the earliest go first; then, those that must begin first; then, one is moved behind the
-    others. The shortest of the other jobs go first, so that jobs end as early as possible in the mean; those of unknown
-    length go last.
-    """
-    # How long each job takes at least, apart from quotas.
-    fastest = [np.where(np.arange(len(job.nu)) == job.nu.argmax(), float(job.most), 0.0) for job in jobs]
-    hours = [job.lasts_hours or _hours(job, machines) for job, machines in zip(jobs, fastest, strict=True)]
-    hurried = sorted((m for m, job in enumerate(jobs) if job.hurries), key=lambda m: jobs[m].hours_left)
-    others = sorted((m for m, job in enumerate(jobs) if not job.hurries), key=lambda m: hours[m])
-    urgent = sorted(hurried, key=lambda m: jobs[m].hours_left - hours[m])
-    moved = ((*hurried[:i], *hurried[i + 1 :], m) for i, m in enumerate(hurried))
-    every = islice(permutations(hurried), _MAX_ORDERS)
-    for order in dict.fromkeys(chain([tuple(hurried), tuple(urgent)], moved, every)):
-        yield [*order, *others], True
-        if hurried:
-            yield [*order, *others], False
-
-
-def _turns_in(
-    order: Sequence[int],
-    claim: Callable[[int, float], MachineClaim],
-    lasts: Callable[[int, Floats], float],
-    groups: Sequence[QuotaGroup],
-    *,
-    overtakes: bool,
-) -> dict[int, Turn]:
-    """The turns by job, if the jobs begin in some order."""
-    turns: dict[int, Turn] = {}
-    running: dict[int, Turn] = {}
-    waiting, at = list(order), 0.0
-    while waiting:
-        free = []
-        for group in groups:
-            used = sum(float(group.per_machine @ turn.machines) for turn in running.values())
-            free.append(SharedQuota(tuple(group.per_machine.tolist()), group.most - used))
-        claims = {m: claim(m, at) for m in waiting}
-        if begun := _beginning(claims, free, overtakes=overtakes):
-            machines = fairest(tuple(claims[m] for m in begun), tuple(free))
-            assert machines is not None, "the quotas hold them"
-            for m, held in zip(begun, machines, strict=True):
-                running[m] = turns[m] = Turn(at, at + lasts(m, held), tuple(held.tolist()))
-            waiting = [m for m in waiting if m not in begun]
-        if waiting and not running:
-            raise _TooLate(waiting[0], at)
-        if waiting:
-            at = min(turn.end for turn in running.values())
-            ended = [m for m in running if running[m].end == at]
-            # Which of several jobs of unknown length ends first is not known.
-            for m in ended if at < inf else ended[:1]:
-                del running[m]
-    return turns
+def _turn(job: Demand, planned: JobOutlook, kinds: Sequence[MachineKind]) -> Turn:
+    """The turn of a job from the outlook of its queue; it begins at infinity if it never gets machines."""
+    if not planned.turns:
+        # Its reservations may be enough for it.
+        begin = 0.0 if max(_reserved(job), default=0) >= max(job.least, 1) else inf
+        return Turn(begin, inf, (0,) * len(kinds))
+    parts = list[Turn]()
+    for each in planned.turns:
+        begin, end = _hours(each.start), _hours(each.end)
+        machines = tuple(each.machines.get(str(kind), 0) for kind in kinds)
+        if parts and parts[-1].end < begin:
+            parts.append(Turn(parts[-1].end, begin, (0,) * len(kinds)))
+        parts.append(Turn(begin, end, machines))
+    first, end = parts[0], inf
+    if not job.work.assumed and planned.end is not None:
+        end = _hours(planned.end)
+    return Turn(
+        first.begin,
+        end,
+        first.machines,
+        tuple(parts),
+        _bounds(planned.earliest_start, planned.latest_start),
+        _bounds(planned.earliest_end, planned.latest_end),
+    )
 
 
-def _beginning(claims: dict[int, MachineClaim], free: Sequence[SharedQuota], *, overtakes: bool) -> list[int]:
-    """The jobs that begin at the same time, in the order in which they are named."""
-    begun: list[int] = []
-    for m in claims:
-        if possible(tuple(claims[other] for other in (*begun, m)), tuple(free)):
-            begun.append(m)
-        elif not overtakes:
-            break
-    return sorted(begun)
+def _bounds(earliest: float | None, latest: float | None) -> tuple[float, float] | None:
+    """In hours; None if they are the same second."""
+    if earliest is not None and latest is not None and latest - earliest < 1:
+        return None
+    return _hours(earliest or 0.0), inf if latest is None else _hours(latest)
 
 
-def _claim(
-    job: Demand, at: float, kinds: Sequence[MachineKind], usd_per_hour: Floats, *, by_price: bool
-) -> MachineClaim:
-    usable = np.flatnonzero(job.nu > 0)
-    value = job.nu / np.maximum(usd_per_hour, 1e-9) if by_price and np.isfinite(usd_per_hour[usable]).any() else job.nu
-    groups = [(j,) for j in usable.tolist()] if job.gang else [tuple(place.tolist()) for place in places(kinds)]
-    needs = []
-    if job.hurries:
-        # The machines do all the work in the time that is left; none can if it is over.
-        needs.append((tuple((job.nu * max(job.hours_left - at, 0.0) / max(job.amount, 1e-9)).tolist()), 1.0))
-    if job.aim is Aim.SHORTEST_TIME and job.budget_usd is not None and not job.work.timed:
-        # The budget decides how fast the machines may be.
-        dollars = usd_per_hour * job.amount
-        spare = np.where(job.nu > 0, job.nu - dollars / max(job.budget_usd, 1e-9), 0.0)
-        needs.append((tuple(np.maximum(spare / job.nu.max(), -1e6).tolist()), 0.0))
-    least = max(job.least, 1)
-    return MachineClaim(tuple((value / value.max()).tolist()), least, max(job.most, least), tuple(groups), tuple(needs))
+def _hours(seconds: float) -> float:
+    """To the microsecond: parts that follow each other begin and end at the same moment."""
+    return round(seconds / 3600, 9)
 
 
-def _hours(job: Demand, held: Floats) -> float:
-    """How long the work takes on some machines; infinite if its length is unknown."""
-    rate = float(job.nu @ held)
-    if job.work.assumed or rate <= 0:
-        return inf
-    return job.work.longest if job.work.timed else min(job.amount / rate, job.work.longest)
-
-
-def _not_in_time(job: Demand, at: float, groups: Sequence[QuotaGroup]) -> NotInTime:
+def _not_in_time(job: Demand, turn: Turn, groups: Sequence[QuotaGroup], startup_hours: float) -> NotInTime:
     used = [group for group in groups if group.per_machine[job.nu > 0].any()]
     quotas = ", ".join(str(replace(group.quota, amount=int(group.most))) for group in used)
-    if not at:
-        return NotInTime(
-            f"{job.name}: no machines within the quotas ({quotas}) keep its budget and its deadline; raise one of them"
-        )
-    until = f"until {at:.2g} hours from now" if at < inf else "for an unknown time"
+    if turn.begin == inf:
+        return NotInTime(f"{job.name}: no machines within the quotas ({quotas}) keep its budget; raise one of them")
+    due = f"its deadline {job.hours_left:.2g} hours after start-up; raise a quota, or allow more time"
+    if turn.begin:
+        until = f"until {turn.begin:.2g} hours from now"
+        return NotInTime(f"{job.name}: other jobs use the quotas ({quotas}) {until}, too long for {due}")
+    late = turn.end - startup_hours
     return NotInTime(
-        f"{job.name}: other jobs use the quotas ({quotas}) {until}, too long for its deadline"
-        f" {job.hours_left:.2g} hours after start-up; raise a quota, or allow more time"
+        f"{job.name}: shares the quotas ({quotas}) with other jobs, and would end {late:.3g} hours after"
+        f" start-up, too late for {due}"
     )

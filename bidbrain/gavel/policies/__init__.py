@@ -1,6 +1,6 @@
 """Scheduling policies by name: functions from a problem to an allocation."""
 
-from bidbrain.gavel.policies.base import Policy, UnknownPolicy, Warm
+from bidbrain.gavel.policies.base import Policy, UnknownPolicy
 from bidbrain.gavel.policies.baselines import (
     Agnostic,
     allox_policy,
@@ -44,4 +44,4 @@ def policy_named(name: str, *, agnostic: bool = False) -> Policy:
     return Agnostic(POLICIES[name]) if agnostic else POLICIES[name]
 
 
-__all__ = ["POLICIES", "Agnostic", "Policy", "UnknownPolicy", "Warm", "policy_named"]
+__all__ = ["POLICIES", "Agnostic", "Policy", "UnknownPolicy", "policy_named"]

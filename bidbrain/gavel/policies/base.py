@@ -1,6 +1,6 @@
 """The interface of a policy: problem in, allocation out."""
 
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
@@ -17,35 +17,15 @@ from bidbrain.gavel.problem import (
     scale_of_rows,
 )
 
-Kept = TypeVar("Kept")
-
 
 class UnknownPolicy(BidBrainError):
     """No policy has this name."""
 
 
-class Warm:
-    """State that a caller keeps between calls of one policy, so that the next, similar problem is solved faster.
-
-    The state changes how an optimum is found, never its value; among several optimal X another may be returned.
-    Use one `Warm` per policy and caller.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[type, object] = {}
-
-    def keep(self, make: type[Kept]) -> Kept:
-        """The stored object of this class, created on first use."""
-        kept = self._kept.get(make)
-        if not isinstance(kept, make):
-            kept = self._kept[make] = make()
-        return kept
-
-
 class Policy(Protocol):
     """A way of dividing a cluster among jobs."""
 
-    def __call__(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """The best shares of time under this policy, and the constraints that could not be kept."""
 
 

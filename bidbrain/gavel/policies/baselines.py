@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import Policy, Warm, allocation, require_steps, with_least_throughput
+from bidbrain.gavel.policies.base import Policy, allocation, require_steps, with_least_throughput
 from bidbrain.gavel.problem import (
     NO_TYPE,
     AllocationProblem,
@@ -27,7 +27,7 @@ from bidbrain.gavel.problem import (
 _ROUNDS = 64
 
 
-def isolated_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def isolated_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """`isolated`: every job has 1/n of each type to itself; unused time stays unused (section 5.4.1).
 
     The objective is the least normalized throughput, as in max-min fairness.
@@ -35,7 +35,7 @@ def isolated_policy(problem: AllocationProblem, _warm: Warm | None = None, /) ->
     return _of_jobs(problem, isolated_shares(problem))
 
 
-def proportional_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def proportional_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """`proportional`: each job's time is spread over the types like the workers; worker-time is shared by weight.
 
     The objective is the least normalized throughput, as in max-min fairness.
@@ -49,10 +49,12 @@ def proportional_policy(problem: AllocationProblem, _warm: Warm | None = None, /
 
 
 def isolated_shares(problem: AllocationProblem) -> Floats:
-    """X_isolated of the jobs: 1/n of each type's workers, divided by the workers that a job holds at once."""
-    jobs = problem.jobs
-    part = problem.cluster.workers / max(1, len(jobs.ids)) / jobs.scale[:, None] * runnable(problem)
-    return np.asarray(part / np.maximum(1.0, part.sum(axis=1, keepdims=True)))
+    """X_isolated of the jobs: 1/n of each type's workers, divided by the workers that a job holds at once.
+
+    As published, a job's time is spread over all types; what it has of those that it cannot run on is lost.
+    """
+    part = problem.cluster.workers / max(1, len(problem.jobs.ids)) / problem.jobs.scale[:, None]
+    return np.asarray(part / np.maximum(1.0, part.sum(axis=1, keepdims=True)) * runnable(problem))
 
 
 def _of_jobs(problem: AllocationProblem, shares: Floats) -> ClusterAllocation:
@@ -73,7 +75,7 @@ def _filled(rate: Floats, scale: Floats, total: float) -> Floats:
     return np.asarray(np.minimum(1.0, reached * rate))
 
 
-def random_packing_policy(problem: AllocationProblem, _warm: Warm | None = None, /, seed: int = 0) -> ClusterAllocation:
+def random_packing_policy(problem: AllocationProblem, /, seed: int = 0) -> ClusterAllocation:
     """The mean of many random rounds, drawn from the seed; it ignores speeds and waiting times.
 
     In a round jobs come in random order. Each takes a random type that it fits on; if none is free, it joins a random
@@ -135,13 +137,13 @@ class Agnostic:
 
     policy: Policy
 
-    def __call__(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """The objective is the policy's belief; throughputs and costs are the true ones."""
         workers = problem.cluster.workers
         total = workers.sum()
         part = workers / total if total > 0 else np.zeros(len(workers))
         alike = _alike(problem, part)
-        believed = self.policy(alike, warm)
+        believed = self.policy(alike)
         can = np.concatenate([runnable(problem), runnable_pairs(problem)])
         stuck = nowhere(alike)
         others = tuple(line for line in believed.infeasible if line not in stuck)
@@ -180,7 +182,7 @@ def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:
 _CANNOT_RUN_WEIGHT = 1e3
 
 
-def allox_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def allox_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Each worker has a queue. The k-th job from the end delays k jobs: itself and those after it.
 
     So the sum of completion times is a sum over jobs of k times the job's duration there, and a minimum-weight matching

@@ -25,9 +25,9 @@ _LATE_TOLERANCE = 1e-9
 _NO_WORK, _ROUNDING = 1e-12, 1e-9
 
 
-def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats]:
-    """The program's optimum: the share of each deadline that is given up, and the price of a second of each job on each
-    type, in dollars over all work, with what the workers are worth to other jobs.
+def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats, float]:
+    """The program's optimum: the share of each deadline that is given up, the price of a second of each job on each
+    type, in dollars over all work, with what the workers are worth to other jobs, and its dollars.
 
     Each job must have enough time for its work on some type.
     """
@@ -50,7 +50,8 @@ def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats]:
     nothing = np.zeros(count)
     sifted = sift(groups, LevelObjective(np.ones(count), nothing, nothing, 0.0))
     shared = groups.at_stages(sifted.prices)[:, :types] * groups.held[:, None]
-    return sifted.shares[:, -1], (own + shared) / batch.left[:, None]
+    least_usd = float((sifted.shares[:, :types] * usd * batch.left[:, None]).sum())
+    return sifted.shares[:, -1], (own + shared) / batch.left[:, None], least_usd
 
 
 class FreeTime:

@@ -1,42 +1,56 @@
 """Fairness by max-min programs (section 5.4).
 
 `max-min-fairness` shares throughput, `makespan` ends a batch early, and `finish-time-fairness` limits each job's
-slowdown.
+slowdown. Their program is max z with every job's throughput at least z times its need, X valid (`lift_least`).
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import Warm, allocation, require_steps
+from bidbrain.gavel.policies.base import allocation, require_steps
 from bidbrain.gavel.policies.baselines import isolated_shares
-from bidbrain.gavel.policies.interior import ROUGH, Lifted
-from bidbrain.gavel.policies.lift import lift_least
-from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, Pieces, best_throughput, equal_throughput
-from bidbrain.lp import SolverFailed
+from bidbrain.gavel.policies.interior import EXACT, NEAR, ROUGH, Levels, Lifted, center, with_free_workers
+from bidbrain.gavel.problem import (
+    AllocationProblem,
+    ClusterAllocation,
+    Pieces,
+    ShareColumns,
+    best_throughput,
+    effective_throughput,
+    equal_throughput,
+    runnable,
+)
+from bidbrain.lp import INF, ConstraintRows, GrowingSolver, LinearProgram, SolverFailed
 
 _REACHED, _CONVERGED = 1 - 1e-9, 1 + 1e-10
 _MAX_STEPS = 100
+# Fraction of its level that a job keeps in later stages: a loss above the solver's tolerance, but negligible.
+_KEPT = 1 - 1e-8
+# From this number of jobs on, what their bottleneck leaves is spread evenly: a second program takes as long again. On
+# more types than these the interior point takes longer than a program in the solver.
+_CENTER_FROM, _MAX_CENTER_TYPES = 64, 10
 
 
-def max_min_fairness_policy(problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+def max_min_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Maximizes min_m scale_m / w_m throughput(m, X) / throughput(m, X_equal).
 
     The objective is that minimum, over the jobs that run anywhere.
     """
     jobs = problem.jobs
-    lifted = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale, warm, gap=ROUGH)
+    lifted = lift_least(problem, jobs.weight * equal_throughput(problem) / jobs.scale)
     return allocation(problem, lifted.shares, lifted.level)
 
 
-def makespan_policy(problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+def makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Minimizes max_m steps_m / throughput(m, X): the max-min program, with steps as each job's need.
 
     The objective is the makespan in seconds, over the jobs that run anywhere.
     """
     require_steps(problem, "makespan")
-    lifted = lift_least(problem, problem.jobs.steps, warm, gap=ROUGH)
+    lifted = lift_least(problem, problem.jobs.steps)
     earliest = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
     if problem.centered:
         return earliest
@@ -49,7 +63,7 @@ def makespan_policy(problem: AllocationProblem, warm: Warm | None = None, /) -> 
     return replace(earliest, pieces=pieces)
 
 
-def finish_time_fairness_policy(problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+def finish_time_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Minimizes max_m rho_m, rho_m = (t_m + steps_m / throughput(m, X)) / (t_isolated_m + steps_m / isolated).
 
     For a given rho every job needs a certain throughput, and the max-min program decides whether all can have it. If
@@ -60,14 +74,14 @@ def finish_time_fairness_policy(problem: AllocationProblem, warm: Warm | None = 
     require_steps(problem, "finish-time-fairness")
     race = _Race.of(problem)
     if not len(race.jobs):
-        return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids)), warm).shares, 0.0)
+        return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids))).shares, 0.0)
     rho, exactly = race.least(), replace(problem, centered=False)
     for _ in range(_MAX_STEPS):
         need = race.need(rho, len(problem.jobs.ids))
-        lifted = lift_least(exactly, need, warm)
+        lifted = lift_least(exactly, need, EXACT)
         bound = race.bound(rho, lifted)
         if lifted.level >= _REACHED or bound <= rho * _CONVERGED:
-            lifted = lift_least(problem, need, warm, gap=ROUGH) if problem.centered else lifted
+            lifted = lift_least(problem, need) if problem.centered else lifted
             return allocation(problem, lifted.shares, rho)
         rho = bound
     raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")
@@ -114,3 +128,102 @@ class _Race:
             if step <= 1e-14 * rho:
                 break
         return rho
+
+
+def lift_least(problem: AllocationProblem, need: Floats, gap: float = NEAR) -> Lifted:
+    """Maximizes min_m throughput(m, X) / need_m over the jobs that need something and run somewhere; X uses the
+    remaining capacity.
+
+    That optimum is rarely unique: the capacity that its bottleneck leaves is distributed for the most normalized
+    throughput, so that no worker is idle that any job could use, and X is Pareto efficient. Of many jobs it is spread
+    evenly instead, which takes less time, and then only no worker is idle; the gap is how far from the optimum that may
+    be. A problem that asks for the center gets X roughly in the middle of all optima, which is what the published
+    solvers give.
+    """
+    usable = np.where(runnable(problem), problem.jobs.throughputs, 0.0)
+    many = len(usable) >= _CENTER_FROM and usable.shape[1] <= _MAX_CENTER_TYPES
+    if problem.pairs is None and (problem.centered or many) and usable.any() and (need.any() or not problem.centered):
+        with suppress(SolverFailed):
+            return _centered(problem, usable, need, gap)
+    lifted = _by_columns(ShareColumns.of(problem), need)
+    shares = lifted.shares if problem.pairs else _evened(lifted.shares, usable, need, problem.jobs.scale)
+    lacking = lifted.level * _KEPT * need - effective_throughput(problem, shares)
+    return replace(lifted, shares=_topped_up(shares, usable, lacking))
+
+
+def _centered(problem: AllocationProblem, usable: Floats, need: Floats, gap: float) -> Lifted:
+    """The center of all optima; idle workers are given away where the problem does not ask for just that."""
+    best, held = usable.max(axis=1), problem.jobs.scale.astype(np.float64)
+    progress = usable / np.where(best > 0, best, 1.0)[:, None]
+    relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
+    levels = Levels(progress, relative if relative.any() else progress.max(axis=1), held, problem.cluster.workers)
+    middle = center(levels, ROUGH if problem.centered else gap)
+    shares = middle.shares
+    if not problem.centered:
+        shares = with_free_workers(shares, progress, held, problem.cluster.workers)
+    prices = middle.prices / np.where(best > 0, best, np.inf)
+    return Lifted(middle.level if relative.any() else 0.0, shares, prices)
+
+
+def _evened(shares: Floats, usable: Floats, need: Floats, scale: Ints) -> Floats:
+    """Jobs that are alike, except for their unit of throughput, get their mean, which is as good."""
+    if not len(shares):
+        return shares
+    best = usable.max(axis=1)
+    traits = np.column_stack([usable, need]) / np.where(best > 0, best, 1.0)[:, None]
+    _, group = np.unique(np.column_stack([traits, scale]), axis=0, return_inverse=True)
+    sums = np.zeros((group.max() + 1, shares.shape[1]))
+    np.add.at(sums, group, shares)
+    return np.asarray((sums / np.bincount(group)[:, None])[group])
+
+
+def _topped_up(shares: Floats, usable: Floats, lacking: Floats) -> Floats:
+    """Adds the throughput that jobs lack by the solver's tolerance, on their fastest type.
+
+    It is negligible for the cluster, but everything for a job that needs a billionth of what others need.
+    """
+    fastest = usable.max(axis=1, initial=0.0)
+    short = np.flatnonzero((lacking > 0) & (fastest > 0))
+    if not len(short):
+        return shares
+    topped_up = shares.copy()
+    topped_up[short, usable[short].argmax(axis=1)] += lacking[short] / fastest[short]
+    return topped_up
+
+
+def _by_columns(columns: ShareColumns, need: Floats) -> Lifted:
+    """The optimum over all columns of X, and then the most normalized throughput."""
+    best, z = columns.most(), columns.count
+    relative = np.divide(need, best, out=np.zeros(len(need)), where=best > 0)
+    unit = relative.max(initial=0.0) or 1.0
+    lifted = np.flatnonzero(relative > 0)
+    level = progress_rows(columns, best, lifted, relative[lifted] / unit, np.full(len(lifted), z))
+    gain, upper = np.zeros(z + 1), np.full(z + 1, INF)
+    gain[-1], upper[-1] = 1.0, INF if len(lifted) else 0.0
+    program = LinearProgram(gain, np.zeros(z + 1), upper, (level, *columns.limits()))
+    solver = GrowingSolver(program, np.append(np.arange(columns.alone), z))
+    first = solver.optimum()
+    # Normalized throughput, summed over jobs; zero for z.
+    job, column, throughput = columns.progress
+    solver.set_gain(np.bincount(column, throughput / best[job], z + 1).astype(np.float64))
+    solver.set_column(z, first.value * _KEPT, upper[-1])
+    prices = np.zeros(len(need))
+    prices[lifted] = np.abs(first.prices[: len(lifted)]) / best[lifted] / unit
+    return Lifted(first.value / unit, columns.matrix(solver.optimum().x), prices)
+
+
+def progress_rows(columns: ShareColumns, best: Floats, jobs: Ints, levels: Floats, level: Ints) -> ConstraintRows:
+    """A row for each of some jobs: `throughput / best >= levels x[level]`."""
+    job, column, throughput = columns.progress
+    row = np.full(len(best), -1)
+    row[jobs] = np.arange(len(jobs))
+    counted = row[job] >= 0
+    ids = columns.problem.jobs.ids
+    return ConstraintRows(
+        lambda i: f"job {ids[jobs[i]]!r}: its level",
+        np.concatenate([row[job[counted]], np.arange(len(jobs))]),
+        np.concatenate([column[counted], level]),
+        np.concatenate([(throughput / best[job])[counted], -levels]),
+        np.zeros(len(jobs)),
+        np.full(len(jobs), INF),
+    )

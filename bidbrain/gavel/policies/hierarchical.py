@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.policies.base import Warm, allocation
-from bidbrain.gavel.policies.lift import progress_rows
+from bidbrain.gavel.policies.base import allocation
+from bidbrain.gavel.policies.fairness import progress_rows
 from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
 from bidbrain.gavel.problem import (
-    ENTITY_POLICIES,
     AllocationProblem,
     BadProblem,
     ClusterAllocation,
@@ -20,6 +19,7 @@ from bidbrain.gavel.problem import (
     rows_of,
     runnable,
 )
+from bidbrain.gavel.queue import ENTITY_POLICIES
 from bidbrain.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 
 # Share of a rise that a job's level must be charged for the job to be a bottleneck; less is rounding.
@@ -33,7 +33,7 @@ _LEVEL_TOLERANCES = (1e-8, 1e-6, 1e-4)
 _EXCLUDED, _UNPRICED = 1e-9, 1e-8
 
 
-def hierarchical_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def hierarchical_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Raises all jobs in proportion to their weights until some cannot rise further, then the others, and so on.
 
     A job cannot rise if it runs all the time. When that happens follows from the weights, so a bisection over these

@@ -10,11 +10,12 @@ from functools import cache
 
 import numpy as np
 
-from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.lp import INF, ConstraintRows, LinearProgram, SolverFailed, at_most
+from bidbrain.arrays import Floats, Ints
+from bidbrain.lp import SolverFailed
 
-EXACT, ROUGH = 1e-10, 1e-4
-"""Gaps: where the optimum matters, and where shares to a ten-thousandth are enough."""
+EXACT, NEAR, ROUGH = 1e-10, 1e-8, 1e-4
+"""Gaps: where the next step starts from the optimum, where only the optimum matters, and where shares to a
+ten-thousandth are enough."""
 
 _MAX_STEPS = 60
 # Rounding may keep a gap from closing further; a larger one than this, or than the one asked for, is refused.
@@ -25,60 +26,19 @@ _sum = np.add.reduce
 _TO_BOUNDARY = 0.9995
 # The price of what cannot run or has no need: as good as none.
 _NO_PRICE = 1e-300
+# Free workers per job that are rounding.
+_NO_WORKERS = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Maximize z with the progress of every job at least its need times z, for groups of identical jobs: their progress
-    on each type over that on the fastest, one job's need, its scale, and the number of jobs.
-
-    Columns of the program are the groups' shares, type by type, then z. Rows are the groups' levels, their time, and
-    the workers of each type.
-    """
+    """Maximize z with the progress of every job at least its need times z: progress on each type over that on the
+    fastest (0 where a job cannot run), the workers that a job holds while it runs, and those of each type."""
 
     progress: Floats
     need: Floats
-    scale: Floats
-    count: Floats
+    held: Floats
     workers: Floats
-
-    @property
-    def z(self) -> int:
-        return self.progress.size
-
-    def held(self) -> Floats:
-        """Workers of each type that a group holds if all its jobs run there all the time."""
-        return np.asarray(self.count * self.scale)
-
-    def lifted(self) -> Bools:
-        """The groups with jobs that need something."""
-        return np.asarray((self.need > 0) & (self.count > 0))
-
-    def gain(self) -> Floats:
-        """The objective of the first stage: z."""
-        gain = np.zeros(self.z + 1)
-        gain[-1] = 1.0
-        return gain
-
-    def program(self) -> LinearProgram:
-        groups, types = self.progress.shape
-        cell = np.arange(groups * types)
-        group, every = cell // types, np.arange(groups)
-        lifted = self.lifted()
-        level = ConstraintRows(
-            lambda g: f"group {g} of jobs: its level",
-            np.concatenate([group, every]),
-            np.concatenate([cell, np.full(groups, self.z)]),
-            np.concatenate([self.progress.ravel(), -self.need]),
-            np.where(lifted, 0.0, -INF),
-            np.full(groups, INF),
-        )
-        time = at_most(lambda g: f"group {g} of jobs: its time", group, cell, np.ones(len(cell)), np.ones(groups))
-        workers = at_most(
-            lambda j: f"type {j}: its workers", cell % types, cell, np.repeat(self.held(), types), self.workers
-        )
-        upper = np.append(np.where(self.progress > 0, INF, 0.0).ravel(), INF if lifted.any() else 0.0)
-        return LinearProgram(self.gain(), np.zeros(self.z + 1), upper, (level, time, workers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +61,7 @@ def center(levels: Levels, gap: float) -> Lifted:
     from closing.
     """
     # So z is at most 1: no job does more than all of the time, and all together no more than there are workers.
-    unit = min(1 / levels.need.max(), float(levels.workers.sum() / (levels.held() @ levels.need)))
+    unit = min(1 / levels.need.max(), float(levels.workers.sum() / (levels.held @ levels.need)))
     point = _Point(levels, levels.need * unit)
     for _ in range(_MAX_STEPS):
         if point.gap() <= gap:
@@ -119,12 +79,15 @@ def center(levels: Levels, gap: float) -> Lifted:
 def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: Floats) -> Floats:
     """Gives free workers to jobs with idle time, the fastest there first, so that no worker is idle that any job could
     use."""
+    free = workers - held @ shares
+    if free.max(initial=0.0) <= _NO_WORKERS * held.sum():
+        return shares
     shares = shares.copy()
     for kind in np.argsort(-progress.sum(axis=0), kind="stable").tolist():
         idle = np.maximum(1 - shares.sum(axis=1), 0.0)
         order = np.argsort(-progress[:, kind], kind="stable")
         wanted = (idle * held * (progress[:, kind] > 0))[order]
-        left = float(workers[kind] - held @ shares[:, kind]) - (np.cumsum(wanted) - wanted)
+        left = float(free[kind]) - (np.cumsum(wanted) - wanted)
         shares[order, kind] += np.clip(left, 0.0, wanted) / held[order]
     return shares
 
@@ -145,7 +108,7 @@ class _Point:
         # Which entries count: the others stay where they are.
         self.counts = np.ones(self._end + self._types + 1)
         self.of_jobs(self.counts)[: self._types], self.of_jobs(self.counts)[-1] = can, self._needs
-        self._part = can * levels.held() / workers[:, None]
+        self._part = can * levels.held / workers[:, None]
         self._progress = np.where(can & self._needs, levels.progress.T, 0.0)
         self._number = int(_sum(self.counts))
         self.y, self.w = np.ones(len(self.counts)), np.full(len(self.counts), _NO_PRICE)

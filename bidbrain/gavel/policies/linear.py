@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
+from bidbrain.gavel.policies.base import allocation, require_prices, require_steps
 from bidbrain.gavel.problem import (
     AllocationProblem,
     BadProblem,
@@ -49,7 +49,7 @@ def normalized_worth(columns: ShareColumns, *, price: Floats | None = None, weig
     return np.bincount(column, worth, columns.count).astype(np.float64)
 
 
-def max_throughput_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def max_throughput_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """`max-throughput`: maximizes sum_m throughput(m, X) / throughput(m, X_fastest) (sections 5.3.1, 6.4.1).
 
     The objective is the sum of normalized throughputs. Weights are ignored.
@@ -58,7 +58,7 @@ def max_throughput_policy(problem: AllocationProblem, _warm: Warm | None = None,
     return allocation(problem, *most_worth(columns, normalized_worth(columns)))
 
 
-def fifo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def fifo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Maximizes sum_m (M - m) throughput(m, X) / throughput(m, X_fastest), m by arrival.
 
     This is the paper's objective, not a queue: several later jobs together may outweigh an earlier one that holds many
@@ -71,7 +71,7 @@ def fifo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> Clu
     return allocation(problem, *most_worth(columns, worth))
 
 
-def shortest_job_first_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def shortest_job_first_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Minimizes min_m steps_m / throughput(m, X): the job that can finish first gets its fastest type.
 
     The paper's objective does not rank the others; they follow as in `fifo`, by their shortest duration.
@@ -104,7 +104,7 @@ def _precedence(key: Floats) -> Floats:
     return weight
 
 
-def min_cost_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def min_cost_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Maximizes sum_mj (T_mj / c_j) / max_j (T_mj / c_j) X_mj: each job gets time where it is cheapest for it.
 
     The paper's objective, the sum of throughput over cost, is reported as a note: any X that gives each job a little of
@@ -209,7 +209,7 @@ class _BudgetBatch:
         return -Solver(program).optimum().value * float(self.usd.max())
 
 
-def makespan_within_budget_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Minimizes the makespan M of X with M sum_m cost(m, X) <= B.
 
     The budget is not linear in X, and the paper bisects M; in hours H = M X this is one linear program with M among its

@@ -6,28 +6,31 @@ from dataclasses import replace
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.policies.base import Warm, allocation, require_prices, require_steps
+from bidbrain.gavel.policies.base import allocation, require_prices, require_steps
 from bidbrain.gavel.policies.deadline_packing import lateness, packed
 from bidbrain.gavel.policies.deadline_plan import (
+    MAX_DEADLINES,
     DeadlineBatch,
     DeadlinePlan,
-    InfeasibleDeadlines,
-    NoExactPlan,
-    cheapest,
+    DeadlineProgram,
+    NoNearPlan,
+    near_cheapest,
+    part_of,
+    uncrowded,
 )
 from bidbrain.gavel.policies.linear import most_worth, normalized_worth
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns, rows_of, runnable
+from bidbrain.lp import CannotHold
 
 # Counts as done: further from 1 than the solver's tolerance, but less than a step.
 _DONE = 1 - 1e-6
-# Up to this number of deadlines, those that do not fit are tried one by one with exact programs.
-_MAX_ONE_BY_ONE = 64
-# Limits of exact programs for more deadlines: columns, kept jobs, and how many jobs that did not fit are tried
-# again.
-_MAX_COLUMNS, _MAX_EXACT, _TRIED_AGAIN = 5_000, 128, 12
+# A share of work that is rounding.
+_NO_WORK = 1e-8
+# Of many deadlines, how many that were given up are tried again with an exact program.
+_TRIED_AGAIN = 12
 
 
-def min_cost_slo_policy(problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
+def min_cost_slo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     """Hours of each job on each type, of least cost, keeping every deadline that can be kept.
 
     Jobs without an urgent deadline run where that is cheapest, on workers that the deadlines leave free. A deadline
@@ -74,26 +77,23 @@ def batch_of(problem: AllocationProblem) -> DeadlineBatch:
     return DeadlineBatch(jobs.ids, left, alone, scale, cluster.types, cluster.workers, price / 3600)
 
 
-def _part(batch: DeadlineBatch, of: Ints) -> DeadlineBatch:
-    names = tuple(batch.names[m] for m in of.tolist())
-    return replace(batch, names=names, left=batch.left[of], alone=batch.alone[of], scale=batch.scale[of])
-
-
 def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | None, list[str]]:
     """The jobs whose deadlines are kept together, their plan, and what the others would take."""
-    if len(hurried) <= _MAX_ONE_BY_ONE:
+    if not len(hurried):
+        return hurried, None, []
+    part = part_of(batch, hurried)
+    plan = uncrowded(part)
+    if plan is not None:
+        return hurried, plan, []
+    if len(hurried) <= MAX_DEADLINES:
         return kept_one_by_one(batch, hurried)
-    part = _part(batch, hurried)
-    late, price = lateness(part)
+    late, price, least_usd = lateness(part)
     if not (late > 0).any():
-        with suppress(NoExactPlan):
-            return hurried, cheapest(part, _MAX_COLUMNS), []
+        with suppress(CannotHold, NoNearPlan):
+            return hurried, near_cheapest(part, least_usd), []
     kept, plan, done = packed(part, late, price)
-    if len(kept) <= _MAX_EXACT:
-        with suppress(NoExactPlan):
-            plan = cheapest(_part(part, kept), _MAX_COLUMNS)
-            if plan.exact:
-                kept, plan = _with_more(part, kept, plan, done)
+    if len(kept) <= MAX_DEADLINES:
+        kept, plan = _with_more(part, kept, plan, done)
     out = np.setdiff1d(np.arange(len(hurried)), kept)
     said = [_crowded_out(batch, m, share) for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)]
     return hurried[kept], plan, said
@@ -102,35 +102,38 @@ def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | Non
 def _with_more(batch: DeadlineBatch, kept: Ints, plan: DeadlinePlan, done: Floats) -> tuple[Ints, DeadlinePlan]:
     """Tries again to place jobs that did not fit, closest misses first: an exact program may move the others."""
     out = np.setdiff1d(np.arange(len(batch.left)), kept)
-    for m in out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN].tolist():
-        more = np.sort(np.append(kept, m))
-        with suppress(NoExactPlan):
-            kept, plan = more, cheapest(_part(batch, more), _MAX_COLUMNS)
+    of = np.append(kept, out[np.argsort(-done[out], kind="stable")][:_TRIED_AGAIN])
+    program, inside = DeadlineProgram(part_of(batch, of)), np.arange(len(kept))
+    with suppress(CannotHold):
+        exact = program.cheapest(inside)
+        inside, grown = _grown(program, inside, exact, np.arange(len(kept), len(of)))
+        plan = grown or plan
+    return of[inside], plan
+
+
+def _grown(
+    program: DeadlineProgram, kept: Ints, plan: DeadlinePlan | None, tried: Ints
+) -> tuple[Ints, DeadlinePlan | None]:
+    """The kept jobs with those that can be finished, too, one after the other, and the plan of all."""
+    for m in tried.tolist():
+        with suppress(CannotHold):
+            plan = program.cheapest(np.append(kept, m))
+            kept = np.append(kept, m)
     return kept, plan
 
 
 def kept_one_by_one(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | None, list[str]]:
     """Exact: gives up no deadline that could be kept together with the others."""
-    plan, lacking = None, np.zeros(len(batch.left))
-    kept = hurried
-    while len(kept) and plan is None:
-        try:
-            plan = cheapest(_part(batch, kept))
-        except InfeasibleDeadlines as error:
-            # Where only rounding is missing, it is the job that lacks most.
-            short = error.done < max(_DONE, float(error.done.min()) * (1 + 1e-12))
-            lacking[kept[short]] = 1 - error.done[short]
-            kept = kept[~short]
-    given_up = np.setdiff1d(hurried, kept)
-    for m in given_up[np.argsort(lacking[given_up], kind="stable")].tolist() if len(given_up) > 1 else []:
-        # Several jobs were found short at once: without some of them, others may fit again.
-        more = np.sort(np.append(kept, m))
-        try:
-            kept, plan = more, cheapest(_part(batch, more))
-        except InfeasibleDeadlines:
-            continue
-    said = [_crowded_out(batch, m, 1 - lacking[m]) for m in np.setdiff1d(given_up, kept).tolist()]
-    return kept, plan, said
+    program = DeadlineProgram(part_of(batch, hurried))
+    undone, plan = program.undone(), None
+    kept = np.flatnonzero(undone < _NO_WORK)
+    if len(kept):
+        plan = program.cheapest(kept)
+    # Without some of those that lack work, others may fit again.
+    short = np.flatnonzero(undone >= _NO_WORK)
+    kept, plan = _grown(program, kept, plan, short[np.argsort(undone[short], kind="stable")])
+    out = np.setdiff1d(short, kept).tolist()
+    return hurried[kept], plan, [_crowded_out(batch, int(hurried[m]), 1 - undone[m]) for m in out]
 
 
 def _late(problem: AllocationProblem, m: int, soonest: float) -> str:

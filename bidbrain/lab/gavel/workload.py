@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from bidbrain.arrays import Floats, Ints
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.problem import Cluster, Entity
+from bidbrain.gavel.estimator import BadFingerprint, pairs_of_new
+from bidbrain.gavel.problem import Cluster, Entity, Placement
+from bidbrain.gavel.rounds import SPREAD
 
 _MAX_ROUNDS = 10_000_000
 
@@ -38,21 +40,38 @@ class JobKind(NamedTuple):
 class Throughputs:
     """Steps per second of each kind on each type: alone (kind, type), and of two sharing workers (kind, kind, type, 2).
 
-    Zero where a kind, or one of the two, cannot run.
+    Zero where a kind, or one of the two, cannot run. `spread` are those of jobs alone whose workers are on several
+    servers, if these matter; `alone` are then those of jobs that are placed as suits them best.
     """
 
     types: tuple[str, ...]
     kinds: tuple[JobKind, ...]
     alone: Floats
     together: Floats
+    spread: Floats | None = None
 
-    def on(self, types: Sequence[str]) -> Throughputs:
-        """Restricts the table to these worker types, in this order."""
-        missing = [name for name in types if name not in self.types]
+    def on(self, types: Sequence[str], per_server: Mapping[str, float] = {}) -> Throughputs:
+        """Restricts the table to these worker types, in this order.
+
+        `per_server` has the types on which jobs may be spread over servers, with the workers of a server (infinite if
+        unknown).
+        """
+        apart = [name + SPREAD for name in per_server]
+        missing = [name for name in (*types, *apart) if name not in self.types]
         if missing:
             raise BadWorkload(f"no throughput was measured on {missing[0]!r} (measured: {', '.join(self.types)})")
         at = [self.types.index(name) for name in types]
-        return replace(self, types=tuple(types), alone=self.alone[:, at], together=self.together[:, :, at])
+        alone, scale = self.alone[:, at], np.array([kind.scale for kind in self.kinds])
+        chosen = replace(self, types=tuple(types), alone=alone, together=self.together[:, :, at])
+        if not per_server:
+            return chosen
+        spread = alone.copy()
+        spread[:, [types.index(name) for name in per_server]] = self.alone[
+            :, [self.types.index(name) for name in apart]
+        ]
+        spread[scale == 1] = alone[scale == 1]
+        sizes = np.array([per_server.get(name, np.inf) for name in types])
+        return replace(chosen, alone=Placement(alone, spread, sizes).best(scale), spread=spread)
 
     @property
     def reference(self) -> int:
@@ -116,8 +135,9 @@ class ClusterSimulation:
 
     `believed` are the throughputs that the scheduler assumes for pairs that share workers; None if no jobs share them.
     Allocations are computed when jobs come or go, at most once in `allocation_seconds`; a move takes a job
-    `checkpoint_seconds`. Defaults are the published simulator's: rounds of six minutes, at least 1,920 s between
-    allocations, free moves.
+    `checkpoint_seconds`. `per_server` are the workers of a server by type (infinite if unknown); None if servers do not
+    matter. With `drops`, a job with fewer steps left than workers fails, and is dropped after five rounds. Defaults are
+    the published simulator's: rounds of six minutes, at least 1,920 s between allocations, free moves.
     """
 
     workload: ClusterWorkload
@@ -127,6 +147,8 @@ class ClusterSimulation:
     allocation_seconds: float = 1920.0
     checkpoint_seconds: float = 0.0
     believed: Throughputs | None = None
+    per_server: Floats | None = None
+    drops: bool = False
 
     def __post_init__(self) -> None:
         jobs = len(self.workload.names)
@@ -191,3 +213,44 @@ def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
         wanted = scale == workers
         kinds[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
     return kinds
+
+
+def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> Throughputs:
+    """The throughputs as a scheduler believes them that measures only `measured` pairs of each kind of job.
+
+    Each single-worker kind that runs on every type is new in turn: its pairs are estimated from the measured ones, with
+    the other kinds as references. A pair that neither side measured gets the mean of both estimates. Whether two jobs
+    fit on a worker together is known for all pairs.
+    """
+    single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]
+    cells = np.ix_(single, single)
+    alone, truth = throughputs.alone[single], throughputs.together[cells]
+    seen = _measured_cells(truth.shape[:3], measured, seed)
+    estimates = truth.copy()
+    for new in range(len(single)):
+        kept = np.delete(np.arange(len(single)), new)
+        known = np.where(seen[new, kept][:, :, None], truth[new, kept], np.nan)
+        estimates[new, kept] = pairs_of_new(alone[kept], truth[np.ix_(kept, kept)], alone[new], known)
+    either = (seen | seen.swapaxes(0, 1))[..., None] | (truth == 0)
+    believed = throughputs.together.copy()
+    # The other side's estimate has the two jobs in the opposite order.
+    believed[cells] = np.where(either, truth, (estimates + estimates.swapaxes(0, 1)[..., ::-1]) / 2)
+    return replace(throughputs, together=believed)
+
+
+def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bools:
+    """Which pairs (job, other job, type) are measured: as many for each job, drawn at random, and jobs of one kind."""
+    kinds, _, types = shape
+    if kinds < 4 or not 0 < measured <= (kinds - 1) * types:
+        raise BadFingerprint(
+            f"{measured} measured pairs per kind of job: estimates need at least four kinds that run on every type, and"
+            f" from 1 to {max(kinds - 1, 0) * types} pairs of each"
+        )
+    seen = np.zeros(shape, dtype=np.bool_)
+    for new in range(kinds):
+        drawn = np.random.default_rng([seed, new]).choice((kinds - 1) * types, size=measured, replace=False)
+        others = np.zeros((kinds - 1) * types, dtype=np.bool_)
+        others[drawn] = True
+        seen[new, np.delete(np.arange(kinds), new)] = others.reshape(kinds - 1, types)
+        seen[new, new] = True
+    return seen

@@ -44,6 +44,9 @@ def solve(
     36000, "arrival": 0, "entity": "research"}], "pairs": [{"jobs": ["a", "b"], "throughputs": {"v100": [20, 7.5]}}],
     "entities": {"research": {"weight": 1, "policy": "fifo"}}, "budget_usd": 100}. Workers, and each job's
     id and throughputs (steps per second), are required. The allocation is the share of time each job gets on each type.
+    A throughput on v100_unconsolidated is that of a job whose workers are on several servers. They are the same workers
+    as those of v100. With "servers": {"v100": 4}, the workers of a server, jobs with the most workers come first onto
+    one server, and the answer says for how much of the time the others are spread over several.
     `fifo` weights jobs by arrival, as in the paper; it is no queue: several later, small jobs together can outweigh and
     displace an earlier job that needs many workers. A queue is `gavel simulate --policy fifo`.
     min-cost-slo, makespan and makespan-within-budget plan to the end of the work, and also print when each job runs on
@@ -54,13 +57,14 @@ def solve(
     Example: spotctl lab gavel solve problem.json --policy min-cost-slo
     """
     from bidbrain.gavel.policies import policy_named
+    from bidbrain.gavel.rounds import by_placement
     from spotctl.lab.gavel import problem_file as gavel_problem, solution
 
     session: Session = context.obj
     chosen = policy_named(policy, agnostic=agnostic)
     allocation_problem, estimates = gavel_problem.load(problem)
     started = time.perf_counter()
-    allocation = chosen(allocation_problem)
+    allocation_problem, allocation = by_placement(allocation_problem, chosen)
     seconds = time.perf_counter() - started
     session.answer(
         json_,
@@ -77,8 +81,8 @@ def simulate(
     cluster: Annotated[
         str,
         typer.Option(
-            help="Workers per type: v100=8,p100=16,k80=24. Those on several servers are a type of their own:"
-            " v100_unconsolidated=4."
+            help="Workers per type: v100=8,p100=16,k80=24. With v100=8/4, four workers are on each server: jobs that no"
+            " server has room for run at their throughput on v100_unconsolidated."
         ),
     ],
     policy: Annotated[str, typer.Option(help="Scheduling policy; see `gavel solve`.")],
@@ -93,7 +97,6 @@ def simulate(
     scale: Annotated[str, typer.Option(help="Workers per generated job: single, or multiple (1 to 8).")] = "single",
     prices: Annotated[str, typer.Option(help="Dollars per hour by type: v100=0.74,p100=0.43,k80=0.135.")] = "",
     slo: Annotated[str, typer.Option(help="Deadlines drawn from these multiples of a job's duration: 1.2,2,10.")] = "",
-    priorities: Annotated[str, typer.Option(help="Priorities drawn from these weights: 1,1,1,1,5.")] = "",
     entities: Annotated[
         str,
         typer.Option(
@@ -115,6 +118,9 @@ def simulate(
     budget: Annotated[
         float | None, typer.Option(help="Budget in dollars for all jobs, with --policy makespan-within-budget.")
     ] = None,
+    published: Annotated[
+        str, typer.Option(help="Choose as the published simulator: all, or some of the choices listed above.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="Output folder for jobs.csv and plots.")] = None,
     json_: JsonOption = False,
 ) -> None:
@@ -126,9 +132,25 @@ def simulate(
     or ends, so earlier jobs move to faster types. `fifo-preemptive` is the policy of `gavel solve`.
     `mean-completion` plays a queue of jobs that share quotas: deadlines first, then the mean completion time of a
     user's jobs, and an even split between users. `queue:POLICY` plays such a queue by another policy. Machines change
-    hands only where that pays. Launches take turns in another way. A deadline (--slo)
-    is a multiple of the job's run time alone on its fastest type. The makespan runs from the first measured arrival to
-    the last measured completion.
+    hands only where that pays: it is the scheduler of launches and of their plans. A deadline (--slo) is a multiple of
+    the job's run time alone on its fastest type. The makespan runs from the first measured arrival to the last measured
+    completion.
+
+    The choices of the published simulator, for --published all, or --published bisected,steps. Those that do not
+    concern the policy change nothing:
+
+    \b
+    interval         policies of cost, too, allocate at most every 1,920 s, not whenever a job comes or goes
+    idle-workers     policies of cost, too, give idle workers to any job
+    no-debts         a job that is owed more than 20 rounds does not come first for that
+    newcomers-wait   a job waits for the next allocation, and takes up idle workers until then
+    steps            max-throughput and min-cost add up steps a second (per dollar), not parts of each job's best
+    centered         max-throughput and min-cost give jobs that are alike the same, and idle workers by prices
+    bisected         makespan ends up to 5% above the least, with the X at which the published solver stops
+    stopped          max-min-fairness takes the X at which the published solver stops, not the center of the best
+    uniform-speeds   agnostic policies divide types among jobs that they take to be as fast on all as on the fastest
+    drops            a job with fewer steps left than workers fails, and is left out after five rounds
+    last-type        fifo --agnostic takes the last type in the alphabet with a free worker; larger jobs wait there
 
     Example: spotctl lab gavel simulate --arrivals poisson:900 --jobs 4000:5000 --throughputs throughputs.json.gz
     --cluster v100=36,p100=36,k80=36 --policy max-min-fairness
@@ -142,8 +164,8 @@ def simulate(
     session: Session = context.obj
     require_plots(out)
     options = gavel_simulation.Options(
-        trace, arrivals, jobs, seed, scale, throughputs, cluster, policy, prices, slo, priorities, entities, agnostic,
-        space_sharing, measured_pairs, round_, checkpoint_seconds, budget,
+        trace, arrivals, jobs, seed, scale, throughputs, cluster, policy, prices, slo, entities, agnostic,
+        space_sharing, measured_pairs, round_, checkpoint_seconds, budget, published,
     )  # fmt: skip
     simulation, remarks = gavel_simulation.scenario(options)
     dispatcher = gavel_simulation.dispatcher(options, simulation)
@@ -156,6 +178,10 @@ def simulate(
     if budget is not None and (summary.cost_usd or 0.0) > budget:
         session.remark(
             f"--budget {budget:g}: exceeded because jobs arrived later; all jobs ran at the lowest possible cost"
+        )
+    if dropped := len(simulation.measured) - summary.jobs:
+        session.remark(
+            f"--published: {dropped} jobs of several workers were dropped before their last steps, as published"
         )
     if out is not None:
         gavel_simulation.write(out, outcome)

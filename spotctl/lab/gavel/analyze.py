@@ -62,7 +62,7 @@ class PriceAnalysisFile(BaseModel, extra="forbid"):
     checkpoint_gb: float = 0.098
     dataset_on: list[str] = []
     move: str = "5m"
-    evictions: dict[str, float] = {}
+    evictions: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,14 @@ class Analysis:
 
 def analyze(path: Path, library: Library) -> Analysis:
     """Reads a scenario file and what it names, and computes the figures of chapter 6."""
-    file = parsed(path, PriceAnalysisFile)
-    jobs = _job_types(found_at(path, file.throughputs), file.jobs)
+    return analysis(parsed(path, PriceAnalysisFile), path, library)
+
+
+def analysis(
+    file: PriceAnalysisFile, path: Path, library: Library, types: tuple[JobType, ...] | None = None
+) -> Analysis:
+    """The figures of a scenario that stands at `path`; `types` take the place of those that it names."""
+    jobs = types or _job_types(found_at(path, file.throughputs), file.jobs)
     lists = tuple(price for rows in _fetched_rows(path, file.on_demand) for price in rows.on_demand)
     catalog = library.catalog.merged(Catalog(prices=lists)).merged(Catalog(types=_machines(file.machines)))
     if file.prices:
@@ -183,22 +189,22 @@ def _plan(file: PriceAnalysisFile) -> PriceComparison:
     clouds = file.dataset_on or [cloud]
     if unknown := [cloud for cloud in clouds if not is_cloud(cloud)]:
         raise BadRequest(f"dataset_on: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
-    movement = Movement(file.checkpoint_gb, file.dataset_gb, frozenset(clouds), _hours(file.move), LIST_TARIFFS_2020)
+    movement = Movement(
+        file.checkpoint_gb,
+        file.dataset_gb,
+        frozenset(clouds),
+        parse_duration(file.move, zero=True) / HOUR,
+        LIST_TARIFFS_2020,
+    )
     return PriceComparison(ladder(home, file.baseline), tuple(dict.fromkeys(file.days)), file.starts, movement)
-
-
-def _hours(text: str) -> float:
-    return parse_duration(text, zero=True) / HOUR
 
 
 def _shares(file: PriceAnalysisFile) -> Callable[[Market], float]:
     """The useful share of machine time by cloud: each eviction costs the time of a move. Unnamed clouds never evict."""
     if unknown := [cloud for cloud in file.evictions if not is_cloud(cloud)]:
         raise BadRequest(f"evictions: cloud {unknown[0]!r} is not one of {', '.join(cloud_names())}")
-    shares = {
-        cloud: EvictionLoss(rate, startup_hours=_hours(file.move)).useful_share
-        for cloud, rate in file.evictions.items()
-    }
+    hours = parse_duration(file.move, zero=True) / HOUR
+    shares = {cloud: EvictionLoss(rate, startup_hours=hours).useful_share for cloud, rate in file.evictions.items()}
     return lambda market: shares.get(market.cloud, 1.0)
 
 

@@ -54,7 +54,7 @@ def analysis_json(analysis: Analysis, wall_seconds: float) -> dict[str, Any]:
         "begin": format_time(board.begin),
         "end": format_time(board.end),
         "markets": len(board.offers),
-        "prices": _prices(analysis),
+        "prices": effective_prices(board, analysis.plan.movement, 24 * shown_length(analysis)),
         "results": analysis.results,
         "figures": analysis.figures,
         "remarks": list(analysis.remarks),
@@ -159,10 +159,6 @@ def _gains(fixed: Sequence[PricedJob], moved: Sequence[PricedJob]) -> list[float
     return [still.usd / moving.usd for still, moving in zip(fixed, moved, strict=True)]
 
 
-def _prices(analysis: Analysis) -> list[Effective]:
-    return effective_prices(analysis.board, analysis.plan.movement, 24 * shown_length(analysis))
-
-
 EFFECTIVE: tuple[Column[Effective], ...] = (
     Column("cloud", heading="cloud"),
     Column("accelerator", heading="accelerator"),
@@ -173,7 +169,7 @@ EFFECTIVE: tuple[Column[Effective], ...] = (
 
 
 def _effective(analysis: Analysis) -> Table:
-    prices = _prices(analysis)
+    prices = effective_prices(analysis.board, analysis.plan.movement, 24 * shown_length(analysis))
     with_data: Column[Effective] = Column(
         "usd_with_data",
         value=lambda price: price.usd_with_data,

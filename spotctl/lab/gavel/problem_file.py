@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,15 +14,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Validati
 from pydantic_core import PydanticCustomError
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs
+from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs, Placement
+from bidbrain.gavel.rounds import SPREAD
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:
     from agileml.pipeline.plan.parallel_plan import ParallelPlan
 
-
-# An unconsolidated type spreads a job over servers, which makes no difference to a job on a single worker.
-_APART = "_unconsolidated"
 
 # Beyond these, products of two numbers overflow floating point, and small differences vanish.
 _LEAST, _MOST, _MAX_WORKERS = 1e-30, 1e30, 10**9
@@ -89,6 +88,8 @@ class ProblemFile(BaseModel, extra="forbid"):
     """The whole file."""
 
     workers: Annotated[dict[Name, Workers], Field(min_length=1)]
+    servers: dict[str, Annotated[Workers, Field(ge=1)]] = {}
+    """Workers of a server, by type."""
     prices: dict[str, Positive] | None = None
     jobs: Annotated[list[JobPart], Field(min_length=1)]
     pairs: list[PairPart] = []
@@ -120,10 +121,26 @@ def load(path: Path) -> tuple[AllocationProblem, Estimates]:
 
 
 def problem(file: ProblemFile) -> AllocationProblem:
-    """The allocation problem in the form that policies solve."""
-    types = tuple(file.workers)
+    """The allocation problem in the form that policies solve.
+
+    A type of workers that are spread over servers is no type of its own: it draws on the workers of its type.
+    """
     if not any(file.workers.values()):
         raise _Misfit("workers: no type has any: give at least one type workers")
+    for where, given in (("workers", file.workers), ("prices", file.prices or {})):
+        for name, value in given.items():
+            base = name.removesuffix(SPREAD)
+            if value != given.get(base, value):
+                raise _Misfit(
+                    f"{where}.{name}: {value:g}, and {given[base]:g} for {base!r}: they are the same workers, so give"
+                    " both the same number, or leave this one out"
+                )
+    types = tuple(
+        name
+        for name in file.workers
+        if name.removesuffix(SPREAD) == name or name.removesuffix(SPREAD) not in file.workers
+    )
+    _known("servers", file.servers, types)
     prices = None
     if file.prices is not None:
         _known("prices", file.prices, types)
@@ -131,12 +148,22 @@ def problem(file: ProblemFile) -> AllocationProblem:
             if name not in file.prices:
                 raise _Misfit(f"prices.{name}: is missing: give a price for every worker type, or for none")
         prices = np.array([file.prices[name] for name in types])
+    workers = np.array([file.workers[name] for name in types], dtype=np.float64)
+    jobs, placement = _jobs(file, types), None
+    spread = np.array([[_throughput(part, name + SPREAD) for name in types] for part in file.jobs]).reshape(
+        -1, len(types)
+    )
+    if file.servers or (spread > 0)[jobs.scale > 1].any():
+        sizes = np.array([file.servers.get(name, np.inf) for name in types])
+        placement = Placement(jobs.throughputs, spread, sizes)
+        jobs = replace(jobs, throughputs=placement.best(jobs.scale))
     return AllocationProblem(
-        Cluster(types, np.array(list(file.workers.values()), dtype=np.float64), prices),
-        _jobs(file, types),
+        Cluster(types, workers, prices),
+        jobs,
         _pairs(file, types) if file.pairs else None,
         tuple(Entity(name, part.weight, part.policy) for name, part in file.entities.items()),
         file.budget_usd,
+        placement=placement,
     )
 
 
@@ -171,7 +198,7 @@ def _first_of(error: ValidationError) -> str:
 
 def _known(where: str, given: Iterable[str], types: Sequence[str]) -> None:
     for name in given:
-        if name not in types and name.removesuffix(_APART) not in types:
+        if name not in types and name.removesuffix(SPREAD) not in types:
             raise _Misfit(f"{where}.{name}: unknown worker type (expected one of {', '.join(types)})")
 
 
@@ -213,9 +240,9 @@ def _jobs(file: ProblemFile, types: Sequence[str]) -> ClusterJobs:
 
 
 def _throughput(part: JobPart, name: str) -> float:
-    if name not in part.throughputs and name.endswith(_APART) and part.scale == 1:
-        return part.throughputs.get(name.removesuffix(_APART), 0.0)
-    return part.throughputs.get(name, 0.0)
+    # One worker is on one server anyway.
+    at_home = part.throughputs.get(name.removesuffix(SPREAD), 0.0) if part.scale == 1 else 0.0
+    return part.throughputs.get(name, at_home)
 
 
 def _column(values: Iterable[float]) -> Floats:
@@ -256,11 +283,11 @@ def write_throughput(path: Path, job: str, kind: str, plan: ParallelPlan, batch:
     """
     problem, _ = load(path)
     workers = plan.devices
-    if kind not in problem.cluster.types:
-        raise BadRequest(
-            f"{path}: no worker type {kind!r} (--devices names it): expected {', '.join(problem.cluster.types)}"
-        )
     content = json.loads(path.read_text())
+    if kind not in content["workers"]:
+        raise BadRequest(
+            f"{path}: no worker type {kind!r} (--devices names it): expected {', '.join(content['workers'])}"
+        )
     entry = next((job_entry for job_entry in content["jobs"] if job_entry["id"] == job), None)
     if entry is None:
         raise BadRequest(f"{path}: no job {job!r}: expected one of {', '.join(problem.jobs.ids)}")

@@ -3,20 +3,31 @@ results as a table, JSON, CSV and plots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.problem import ENTITY_POLICIES, Cluster, Entity
-from bidbrain.gavel.queue import MEAN_COMPLETION
-from bidbrain.lab.gavel.estimator import BadFingerprint, with_estimated_pairs
+from bidbrain.gavel.estimator import BadFingerprint
+from bidbrain.gavel.problem import Cluster, Entity
+from bidbrain.gavel.queue import ENTITY_POLICIES, MEAN_COMPLETION
+from bidbrain.gavel.rounds import SPREAD
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget
+from bidbrain.lab.gavel.simulator.published import (
+    DROPS,
+    INTERVAL,
+    LAST_TYPE,
+    SWITCHES,
+    WAIT,
+    LastTypeQueue,
+    policy_of,
+    rules_of,
+)
 from bidbrain.lab.gavel.simulator.queued import Queued
 from bidbrain.lab.gavel.simulator.results import JobGroup, SimulationSummary, job_results
 from bidbrain.lab.gavel.workload import (
@@ -24,6 +35,7 @@ from bidbrain.lab.gavel.workload import (
     ClusterWorkload,
     Throughputs,
     generate,
+    with_estimated_pairs,
 )
 from pricing_data.units import usd_text
 from spotctl.home.errors import BadRequest
@@ -41,8 +53,8 @@ if TYPE_CHECKING:
 
 # Random arrivals continue to this multiple of the last measured job, so that an overloaded cluster stays full.
 _ARRIVALS = 4
-# Random streams of deadlines, of a queue that ignores throughputs, of priorities, and of owners.
-_SLO_STREAM, _BLIND_STREAM, _WEIGHT_STREAM, _OWNER_STREAM = 10, 11, 12, 13
+# Random streams of deadlines, of a queue that ignores throughputs, and of owners.
+_SLO_STREAM, _BLIND_STREAM, _OWNER_STREAM = 10, 11, 13
 _MAX_JOBS, _MAX_SECONDS = 1_000_000, 1e9
 _ON_BUDGET = "makespan-within-budget"
 
@@ -61,7 +73,6 @@ class Options:
     policy: str
     prices: str
     slo: str
-    priorities: str
     entities: str
     agnostic: bool
     space_sharing: bool
@@ -69,11 +80,23 @@ class Options:
     round_seconds: float
     checkpoint_seconds: float
     budget: float | None
+    published: str = ""
+
+    def switches(self) -> frozenset[str]:
+        """The choices of the published simulator that are on."""
+        if self.published == "all":
+            return SWITCHES
+        named = frozenset(part.strip() for part in self.published.split(",")) - {""}
+        if unknown := sorted(named - SWITCHES):
+            raise BadRequest(
+                f"--published {self.published}: {unknown[0]!r} is not all, or one of {', '.join(sorted(SWITCHES))}"
+            )
+        return named
 
 
 def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
     """The simulation, and remarks on jobs that were left out."""
-    workers = amounts("--cluster", options.cluster, "v100=8,p100=16,k80=24")
+    workers, per_server = _workers(options.cluster)
     cluster = Cluster(tuple(workers), np.array(list(workers.values())), _prices(options.prices, workers))
     if any(count % 1 for count in workers.values()) or not sum(workers.values()):
         raise BadRequest(f"--cluster {options.cluster}: numbers of workers must be whole, and not all 0")
@@ -81,16 +104,15 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
         raise BadRequest(f"--round {options.round_seconds:g}: must be above 0 seconds")
     if options.budget is not None and not (isfinite(options.budget) and options.budget > 0):
         raise BadRequest(f"--budget {options.budget:g}: must be above 0 dollars")
-    throughputs = read_throughputs(options.throughputs).on(tuple(workers))
-    workload, measured, remarks = _workload(options, throughputs)
+    measurements = read_throughputs(options.throughputs)
+    throughputs = measurements.on(tuple(workers), per_server)
+    # The same jobs, wherever they are placed.
+    workload, measured, remarks = _workload(options, measurements.on(tuple(workers)))
+    workload = replace(workload, throughputs=throughputs)
     if options.slo:
         rng = np.random.default_rng([options.seed, _SLO_STREAM])
         factors = _factors("--slo", options.slo, "multiples of a job's duration", "1.2,2,10")
         workload = replace(workload, slo_factor=rng.choice(factors, len(workload.names)))
-    if options.priorities:
-        rng = np.random.default_rng([options.seed, _WEIGHT_STREAM])
-        weights = _factors("--priorities", options.priorities, "weights of jobs", "1,1,1,1,5")
-        workload = replace(workload, weight=rng.choice(weights, len(workload.names)))
     if options.entities:
         rng = np.random.default_rng([options.seed, _OWNER_STREAM])
         workload = workload.with_entities(_entities(options.entities), rng)
@@ -105,8 +127,34 @@ def scenario(options: Options) -> tuple[ClusterSimulation, list[str]]:
         options.round_seconds,
         checkpoint_seconds=options.checkpoint_seconds,
         believed=_believed(options, throughputs),
+        per_server=np.array([per_server.get(name, np.inf) for name in workers]) if per_server else None,
+        drops=DROPS in options.switches(),
     )
     return simulation, remarks
+
+
+def _workers(text: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Reads `v100=8/4,k80=4`: workers by type, and those of a server where jobs may be spread (infinite if unknown)."""
+    parts = [part.partition("/") for part in text.split(",")]
+    named = amounts("--cluster", ",".join(workers for workers, _, _ in parts), "v100=8,p100=16,k80=24")
+    per_server = dict[str, float]()
+    for name, (workers, slash, size) in zip(named, parts, strict=True):
+        if slash and not (size.isdecimal() and int(size)):
+            raise BadRequest(
+                f"--cluster {text}: {workers}/{size}: write v100=8/4 for eight workers, four on each server"
+            )
+        if slash:
+            per_server[name] = float(size)
+    for name in [name for name in named if name.endswith(SPREAD) and name.removesuffix(SPREAD) in named]:
+        count, base = named.pop(name), name.removesuffix(SPREAD)
+        per_server.pop(name, None)
+        if count != named[base]:
+            raise BadRequest(
+                f"--cluster {text}: {name}={count:g} and {base}={named[base]:g} are the same workers: give both the"
+                f" same number, or write {base}={named[base]:g}/N for servers of N workers"
+            )
+        per_server.setdefault(base, np.inf)
+    return named, per_server
 
 
 def _believed(options: Options, throughputs: Throughputs) -> Throughputs | None:
@@ -126,42 +174,53 @@ def _believed(options: Options, throughputs: Throughputs) -> Throughputs | None:
 def dispatcher(options: Options, simulation: ClusterSimulation) -> Dispatcher:
     """The dispatcher that realizes the chosen policy."""
     kind, _, queued = options.policy.rpartition(":")
+    switches = options.switches()
     if options.budget is not None and queued != _ON_BUDGET:
         raise BadRequest(f"--budget {options.budget:g}: only --policy {_ON_BUDGET} has a budget")
+    if switches and options.space_sharing:
+        raise BadRequest(
+            f"--published {options.published}: is for jobs alone on their workers; leave out --space-sharing"
+        )
     if options.policy in {"fifo", "fifo-perf"}:
-        return _queue(options, simulation)
+        return _queue(options, simulation, switches)
     if kind == "queue" or queued == MEAN_COMPLETION:
-        if options.agnostic or options.space_sharing:
-            option = "--agnostic" if options.agnostic else "--space-sharing"
+        if options.agnostic or options.space_sharing or switches:
+            option = "--agnostic" if options.agnostic else "--space-sharing" if options.space_sharing else "--published"
             raise BadRequest(
                 f"{option}: queues never do that; leave it out, or use another --policy than {options.policy}"
             )
         return Queued(simulation, queued, options.budget)
     name = "fifo" if options.policy == "fifo-preemptive" else options.policy
-    policy = policy_named(name, agnostic=options.agnostic)
+    policy = policy_of(name, switches, simulation.workload.throughputs, agnostic=options.agnostic)
     # Rented machines are available at once, so an allocation is due as soon as a job arrives.
-    rented = replace(simulation, allocation_seconds=0.0)
+    rented = simulation if INTERVAL in switches else replace(simulation, allocation_seconds=0.0)
     if name == _ON_BUDGET:
         if options.budget is None:
             raise BadRequest(f"--budget: is missing: --policy {_ON_BUDGET} needs a budget in dollars")
         return WithinBudget(rented, policy, options.budget)
     if name in {"min-cost", "min-cost-slo"}:
-        # They leave workers idle on purpose; who plans for deadlines plans again every round.
-        return ByShares(rented, policy, DispatchRules(beyond_shares=False, periodic=name == "min-cost-slo"))
-    return ByShares(simulation, policy)
+        # They leave workers idle on purpose; who plans for deadlines plans again every ten rounds.
+        rules = DispatchRules(beyond_shares=False, periodic=name == "min-cost-slo")
+        return ByShares(rented, policy, rules_of(rules, switches))
+    return ByShares(simulation, policy, rules_of(DispatchRules(blind=options.agnostic), switches))
 
 
-def _queue(options: Options, simulation: ClusterSimulation) -> InOrder:
+def _queue(options: Options, simulation: ClusterSimulation, switches: Set[str]) -> Dispatcher:
     """Jobs in the order of their arrival, which stay where they are or move to faster types."""
     if options.space_sharing:
         raise BadRequest(
             f"--space-sharing: --policy {options.policy} cannot share workers; use --policy fifo-preemptive"
         )
-    if options.policy == "fifo":
-        return InOrder(simulation, np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None)
-    if options.agnostic:
+    moves, wait = options.policy == "fifo-perf", WAIT in switches
+    if moves and options.agnostic:
         raise BadRequest("--agnostic: --policy fifo-perf chooses by throughput; use --policy fifo")
-    return InOrder(simulation, moves=True)
+    if options.agnostic and LAST_TYPE in switches:
+        rules = rules_of(DispatchRules(), switches)
+        # Jobs without a worker of their own wait, and debts never count.
+        queue = LastTypeQueue(Random(options.seed))  # noqa: S311 - the published draws, no secret
+        return ByShares(simulation, queue, replace(rules, beyond_shares=False, debt_rounds=np.inf))
+    blind = np.random.default_rng([options.seed, _BLIND_STREAM]) if options.agnostic else None
+    return InOrder(simulation, blind, moves=moves, newcomers_wait=wait)
 
 
 def _workload(options: Options, throughputs: Throughputs) -> tuple[ClusterWorkload, range, list[str]]:
@@ -297,6 +356,13 @@ SUMMARY: tuple[Column[SimulationSummary], ...] = (
     ),
     Column("jobs", "number of jobs measured", heading="jobs measured", show="{:,}"),
 )
+_SPREAD: Column[SimulationSummary] = Column(
+    "spread",
+    "with servers: share of the worker time of jobs on several workers that was spread over servers",
+    heading="spread over servers, of the time of jobs on several workers",
+    show="{:.1%}",
+    optional=True,
+)
 SIMULATION: tuple[Column[Any], ...] = (
     *SUMMARY,
     Column(
@@ -306,6 +372,7 @@ SIMULATION: tuple[Column[Any], ...] = (
         each=JobGroup,
         optional=True,
     ),
+    _SPREAD,
     WALL_SECONDS,
 )
 _ONLY_SHOWN: tuple[Column[SimulationSummary], ...] = (
@@ -322,7 +389,8 @@ def table(summary: SimulationSummary) -> Table:
     rows.add_column(no_wrap=True)
     rows.add_column(justify="right", no_wrap=True)
     order = "jobs average_jct_seconds makespan_seconds utilization finish_time_fairness moves_per_job cost_usd"
-    for column in chosen((*SUMMARY, *_ONLY_SHOWN), f"{order} slo_violations"):
+    spread = "" if summary.spread is None else "spread"
+    for column in chosen((*SUMMARY, *_ONLY_SHOWN, _SPREAD), f"{order} slo_violations {spread}"):
         rows.add_row(column.heading, column.text(summary))
     for group in summary.groups:
         rows.add_row(f"completion time, {group.jobs:,} jobs of {group.name}", _hours(group.average_jct_seconds))

@@ -63,7 +63,8 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess."""
+    """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess. `turns` are the machines
+    of a job that shares quotas, each from a moment on."""
 
     usd: float | None = None
     usd_low: float | None = None
@@ -72,6 +73,7 @@ class Expected:
     on_demand_usd: float | None = None
     assumed: bool = False
     budget_usd: float | None = None
+    turns: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,4 +100,5 @@ def _expected(began: ev.RunBegan, planned: ev.Planned | None) -> Expected:
     if planned is None:
         return Expected(budget_usd=budget)
     low, high = planned.usd_low, planned.usd_high
-    return Expected(planned.usd, low, high, planned.hours, planned.on_demand_usd, planned.assumed, budget)
+    on_demand, assumed = planned.on_demand_usd, planned.assumed
+    return Expected(planned.usd, low, high, planned.hours, on_demand, assumed, budget, planned.turns)

@@ -3,8 +3,9 @@
 Finished work is the clocks of a training, and the time of a command that checkpoints or its end kept. A clock takes the
 median over the run's own clocks: some take longer because machines stand still or are replaced, which would not happen
 on demand. If the run is slower than its plan knew the machines to be, a clock takes what the plan knew, and a command
-what its earlier runs took: slowness is no saving. The machines are the cheapest on-demand machines that the job allows,
-as the plan chose them; they start up, and are billed by their provider's rule, with hours that have begun.
+what its `hours` or its earlier runs say: neither slowness nor work that is done twice is a saving. The machines are the
+cheapest on-demand machines that the job allows, as the plan chose them; they start up, and are billed by their
+provider's rule, with hours that have begun.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -180,7 +181,8 @@ def _working(state: RunState, now: int, *, reliable: bool) -> Iterator[_Working]
 
 
 def _of_command(state: RunState, working: Sequence[_Working], now: int, offer: OnDemandOffer) -> _Needed:
-    """The time that a command's kept work took, or what its earlier runs took if that was less."""
+    """The time that a command's kept work took, or what its `hours` or its earlier runs say if that is less: a command
+    that begins again at each start does its work many times, and only once on demand."""
     whole = sum((end - begin) * nu for begin, end, nu in working)
     until = now if state.stopped is None else state.stopped
     spells = sum(spell.worked for spell in state.work.spells)

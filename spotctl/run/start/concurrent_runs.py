@@ -4,28 +4,31 @@ If the launcher of a job that waits for its turn was killed, another process beg
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Thread
 
+from pricing_data.units import SECOND
+from spotctl.files.job.programs import Training
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, check_planned_together
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
+from spotctl.log.events import Planned
 from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_running, is_waiting, remove_waiting
 from spotctl.log.outcomes import WITHDRAWN
-from spotctl.log.statuses import not_ended
+from spotctl.log.queue import JobJoined
 from spotctl.log.store import EventLog
-from spotctl.planning.values import JobPlan, QuotaSlice
+from spotctl.planning.values import JobPlan
 from spotctl.run.start import runs
 from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.observing import RunEnd, RunObserver
+from spotctl.run.start.shared_queue import SharedQueue, queue_of
 from spotctl.run.start.workloads import checkpoint_place
 
 _LOOK_SECONDS = 0.2
@@ -65,32 +68,44 @@ def launch(
     *,
     files: Sequence[Path],
     fresh: bool = False,
+    expected: Planned | None = None,
 ) -> list[Launched]:
-    """Runs planned jobs, each to its end, even if others fail. Jobs that wait for quotas begin when others end.
+    """Runs planned jobs, each to its end, even if others fail. Under quotas that are too small for all jobs of this
+    home, the rounds of their queue decide who begins. `expected` is the forecast of a single job that the user has
+    seen.
 
     This process locks all jobs before any begins, so that no other one launches a job that waits.
     """
-    paths, held = Paths(settings.home), list[JobLock]()
+    paths, held, specs = Paths(settings.home), list[JobLock](), [plan.job.spec for plan in plans]
     with ExitStack() as locks:
-        for plan in plans:
-            held.append(locks.enter_context(JobLock(paths.locks, plan.job.spec.name)))
+        for spec in specs:
+            held.append(locks.enter_context(JobLock(paths.locks, spec.name)))
             with EventLog(paths.log) as log:
-                runs.check_ended(plan.job.spec.name, log)
-        if plans[0].job.spec.is_local:
-            begin_market(plans[0].job.spec, settings)
-
-        for job in _waiting_jobs(plans, files):
-            add_waiting(paths, job)
-            locks.callback(remove_waiting, paths, job.name)
-            observer.on_remark(job.name, f"waits for {' and '.join(job.after)}")
+                runs.check_ended(spec.name, log)
+        if specs[0].is_local:
+            begin_market(specs[0], settings)
+        queue = queue_of(specs[0], settings)
+        for spec in specs:
+            locks.callback(queue.leave, spec.name)
+        queue.join([_joined(plan) for plan in plans if plan.share.claim is not None])
+        for plan, file in zip(plans, files, strict=True):
+            name = plan.job.spec.name
+            if plan.share.claim is None or queue.parts(name) is not None:
+                continue
+            locks.callback(remove_waiting, paths, name)
+            ahead, begins = queue.ahead(name), plan.share.turn.begin
+            add_waiting(paths, WaitingJob(name, ahead, plan.at if 0 < begins < inf else None, str(file.absolute())))
+            observer.on_remark(name, f"waits for {' and '.join(ahead) or 'its turn'}")
 
         # From here on, each job's thread decides.
         locks.pop_all()
-    turns = LaunchTurns(plans)
-    jobs = [Launched(plan.job.spec) for plan in plans]
+    jobs, turns = [Launched(spec) for spec in specs], _Turns(queue, settings, observer, fresh, expected)
+    if len(jobs) == 1:
+        turns.run(jobs[0], plans[0], held[0])
+        return jobs
     # Daemons: a second Ctrl-C ends the process at once, and the leases end what still runs.
     threads = [
-        Thread(target=_run_in_turn, args=(job, plan, lock, turns, settings, observer, fresh), daemon=True)
+        Thread(target=turns.keep_end_of, args=(job, plan, lock), daemon=True)
         for job, plan, lock in zip(jobs, plans, held, strict=True)
     ]
     for thread in threads:
@@ -100,67 +115,18 @@ def launch(
     return jobs
 
 
-def _waiting_jobs(plans: Sequence[JobPlan], files: Sequence[Path]) -> list[WaitingJob]:
-    """The jobs that begin later, as other commands learn of them."""
-    turns = {plan.job.spec.name: plan.share.turn for plan in plans}
-    return [
-        WaitingJob(
-            name,
-            tuple(other for other, turn in turns.items() if turn.begin < turns[name].begin >= turn.end),
-            plan.at if turns[name].begin < inf else None,
-            str(file.absolute()),
-        )
-        for name, plan, file in zip(turns, plans, files, strict=True)
-        if turns[name].begin
-    ]
-
-
-class LaunchTurns:
-    """Lets each job begin as soon as quotas have enough for it, in the order of the plan."""
-
-    def __init__(self, jobs: Sequence[JobPlan]) -> None:
-        self._changed = Condition()
-        self._free = Counter({share.quota.name: share.quota.amount for share in jobs[0].share.quotas})
-        self._waiting = sorted(jobs, key=lambda job: job.share.turn.begin)
-        self._held = dict[int, Mapping[str, int]]()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a job has not begun; until then, the others keep to their parts."""
-        with self._changed:
-            return bool(self._waiting)
-
-    def begin(
-        self, job: JobPlan, is_withdrawn: Callable[[], bool], claim: Callable[[], bool]
-    ) -> Mapping[str, int] | None:
-        """Waits until a job may begin, and returns its parts of the quotas that are too small for all: the planned ones
-        as far as they are free. None if the job was withdrawn before; its `claim`, then the last word, is False."""
-        with self._changed:
-            while not self._may_begin(job) and not is_withdrawn():
-                self._changed.wait(_LOOK_SECONDS)
-            self._waiting = [other for other in self._waiting if other is not job]
-            self._changed.notify_all()
-            if not claim():
-                return None
-            held = {name: min(part.amount, self._free[name]) for name, part in _short(job).items()}
-            self._held[id(job)] = held
-            self._free.subtract(held)
-            return held
-
-    def end(self, job: JobPlan) -> None:
-        """The end of a job that has begun: its parts are free."""
-        with self._changed:
-            self._free.update(self._held.pop(id(job)))
-            self._changed.notify_all()
-
-    def _may_begin(self, job: JobPlan) -> bool:
-        """Whether no other job comes before this one, and the quotas have enough for it."""
-        at_once, first = not job.share.turn.begin, self._waiting[0]
-        if job is not first and not (at_once and not first.share.turn.begin):
-            return False
-        if not self._held:
-            return True
-        return all((part.amount if at_once else part.least) <= self._free[name] for name, part in _short(job).items())
+def _joined(plan: JobPlan) -> JobJoined:
+    """A planned job as the queue keeps it."""
+    program, decider, claim = plan.job.spec.program, plan.decider, plan.share.claim
+    assert claim is not None
+    on_demand = {quota.name: quota.amount for quota in plan.share.on_demand_quotas}
+    deadline = None if claim.job.deadline is None or plan.job.deadline is None else plan.job.deadline / SECOND
+    job = replace(claim.job, deadline=deadline)
+    row = JobJoined(job, claim.quotas, on_demand, usd_per_hour=claim.usd_per_hour, terms=claim.terms)
+    if isinstance(program, Training):
+        return replace(row, clocks=program.stop.clocks, span=program.stop.span)
+    lasts = plan.fleet.work / (decider.most_nu * decider.speed)
+    return replace(row, lasts=lasts if isfinite(lasts) else None)
 
 
 def within(plan: JobPlan, parts: Mapping[str, int]) -> JobPlan:
@@ -169,68 +135,80 @@ def within(plan: JobPlan, parts: Mapping[str, int]) -> JobPlan:
         replace(share, slice=replace(share.slice, amount=parts.get(share.quota.name, share.slice.amount)))
         for share in plan.share.quotas
     )
-    return replace(plan, share=replace(plan.share, quotas=shares))
+    on_demand = tuple(
+        replace(quota, amount=parts.get(quota.name, quota.amount)) for quota in plan.share.on_demand_quotas
+    )
+    return replace(plan, share=replace(plan.share, quotas=shares, on_demand_quotas=on_demand))
 
 
-def _short(job: JobPlan) -> dict[str, QuotaSlice]:
-    """The job's parts of quotas that are too small for all jobs, by quota."""
-    return {
-        share.quota.name: part
-        for share in job.share.quotas
-        if not share.is_enough
-        for part in share.slices
-        if part.job == job.demand.name
+def _begins_with(plan: JobPlan, parts: Mapping[str, int]) -> bool:
+    """Whether these parts of the quotas are those with which the plan begins: they hold as many machines."""
+    claim = plan.share.claim
+    assert claim is not None or not parts
+    each = {quota.name: min(quota.per_machine.values()) for quota in claim.quotas} if claim else {}
+    planned = {
+        part.quota.name: own.amount for part in plan.share.quotas for own in part.slices if own.job == plan.demand.name
     }
+    return all(0 <= parts[name] - planned[name] < each[name] for name in parts.keys() & planned.keys() & each.keys())
 
 
-def _run_in_turn(
-    job: Launched,
-    plan: JobPlan,
-    lock: JobLock,
-    turns: LaunchTurns,
-    settings: Settings,
-    observer: RunObserver,
-    fresh: bool,
-) -> None:
-    """Runs a job once it is its turn, and keeps how that ended."""
-    name, paths, waits = job.spec.name, Paths(settings.home), bool(plan.share.turn.begin)
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """Runs jobs of a launch once it is their turn. `expected`: see `launch`."""
 
-    def is_withdrawn() -> bool:
-        return observer.is_stopped() or (waits and not is_waiting(paths, name))
+    queue: SharedQueue
+    settings: Settings
+    observer: RunObserver
+    fresh: bool
+    expected: Planned | None
 
-    def claim() -> bool:
-        """Whether the job may begin, and was not withdrawn at the last moment."""
-        is_left = not waits or remove_waiting(paths, name)
-        return is_left and not observer.is_stopped()
-
-    with lock:
-        parts = turns.begin(plan, is_withdrawn, claim)
-        job.is_withdrawn = parts is None
-        if parts is None:
-            observer.on_remark(name, WITHDRAWN)
-            return
+    def keep_end_of(self, job: Launched, plan: JobPlan, lock: JobLock) -> None:
+        """Runs a job next to others, and keeps how that ended."""
         try:
-            job.ending = runs.launch_locked(
-                job.spec,
-                settings,
-                observer,
-                fresh=fresh,
-                plan=within(plan, parts),
-                may_grow=lambda: not turns.waiting,
-            )
+            self.run(job, plan, lock)
         except Exception as error:  # noqa: BLE001 - one job's failure ends no other; its exit code follows at the end
             job.error = error
-            observer.on_remark(name, str(error))
-        finally:
-            turns.end(plan)
+            self.observer.on_remark(job.spec.name, str(error))
 
+    def run(self, job: Launched, plan: JobPlan, lock: JobLock) -> None:
+        """Runs a job, within its parts of the quotas."""
+        name = job.spec.name
+        with lock:
+            try:
+                parts = dict[str, int]() if plan.share.claim is None else self.awaited_parts(name)
+                job.is_withdrawn = parts is None
+                if parts is None:
+                    self.observer.on_remark(name, WITHDRAWN)
+                    return
+                given = within(plan, parts)
+                job.ending = runs.launch_locked(
+                    job.spec,
+                    self.settings,
+                    self.observer,
+                    fresh=self.fresh,
+                    plan=given,
+                    expected=self.expected,
+                    is_as_planned=not plan.share.turn.begin and _begins_with(plan, parts),
+                )
+            finally:
+                self.queue.leave(name)
 
-_LATE_LOOK_SECONDS = 0.5
+    def awaited_parts(self, name: str) -> Mapping[str, int] | None:
+        """Waits for a job's turn, and returns its parts of the quotas; None if it was withdrawn before."""
+        paths = Paths(self.settings.home)
+        waits = is_waiting(paths, name)
+        while (parts := self.queue.parts(name)) is None:
+            if self.observer.is_stopped() or (waits and not is_waiting(paths, name)):
+                break
+            time.sleep(_LOOK_SECONDS)
+        # The last word: `spotctl stop` removes it, too.
+        is_left = not waits or remove_waiting(paths, name)
+        return parts if is_left and not self.observer.is_stopped() else None
 
 
 def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> RunEnd | None:
-    """Waits for the ends of the jobs before this one, and runs it as a new launch of its file. None if it was withdrawn
-    while it waited."""
+    """Waits for the turn of a job whose launcher was killed, and runs it as a new launch of its file. None if it was
+    withdrawn while it waited."""
     paths, spec = Paths(settings.home), load(Path(job.file), to_launch=True)
     if spec.name != job.name:
         raise BadRequest(
@@ -238,32 +216,31 @@ def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> Ru
             f" 'spotctl stop {job.name}' forgets the other"
         )
     runs.check_launchable(spec)
+    queue = queue_of(spec, settings)
+    turns = _Turns(queue, settings, observer, fresh=False, expected=None)
     with JobLock(paths.locks, job.name):
-        said = ""
-        while line := _awaited(job, paths):
-            if line != said:
-                observer.on_remark(job.name, said := line)
-            time.sleep(_LATE_LOOK_SECONDS)
-            if observer.is_stopped() or not is_waiting(paths, job.name):
-                break
-        # The last word: `spotctl stop` removes it, too.
-        if not remove_waiting(paths, job.name) or observer.is_stopped():
+        parts: Mapping[str, int] | None = {}
+        if queue.has(job.name):
+            if queue.parts(job.name) is None:
+                ahead = [_with_cure(name, paths) for name in queue.ahead(job.name)]
+                observer.on_remark(job.name, f"waits for {' and '.join(ahead) or 'its turn'}")
+            parts = turns.awaited_parts(job.name)
+        elif not remove_waiting(paths, job.name):
+            parts = None
+        try:
+            if parts is not None:
+                return runs.launch_locked(spec, settings, observer)
             observer.on_remark(job.name, WITHDRAWN)
             return None
-        return runs.launch_locked(spec, settings, observer)
+        finally:
+            queue.leave(job.name)
 
 
-def _awaited(job: WaitingJob, paths: Paths) -> str:
-    """The jobs before this one that have not ended, in words; empty if there are none."""
-    with EventLog(paths.log) as log:
-        unfinished = {began.job for began in not_ended(log).values()}
-    lines = []
-    for name in job.after:
-        if is_running(paths.locks, name):
-            lines.append(name)
-        elif name in unfinished or is_waiting(paths, name):
-            lines.append(
-                f"{name}, which no process attends to ('spotctl resume {name}' continues it, 'spotctl stop {name}' ends"
-                " it)"
-            )
-    return f"waits for {' and '.join(lines)}" if lines else ""
+def _with_cure(job: str, paths: Paths) -> str:
+    """A job that others wait for, and what can be done if its process is gone."""
+    if is_running(paths.locks, job):
+        return job
+    return (
+        f"{job}, which no process attends to: its machines end with their leases ('spotctl resume {job}' continues it,"
+        f" 'spotctl stop {job}' ends it)"
+    )

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from bidbrain.eviction.hazard import Evidence
 from bidbrain.eviction.survival import Exposure
+from bidbrain.gavel.estimator import LEAST_JOBS
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 from spotctl.files.job.reader import written
 from spotctl.files.job.spec import JobSpec, ProgramKind
+from spotctl.home.paths import Paths
+from spotctl.log import store
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Checkpointed, Progressed, RunBegan
 from spotctl.log.folding import fold
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from spotctl.home.config import Settings
 
 
+_MAX_OTHERS = 24
 _SAME_WORK = ("kind", "app", "args", "run", "nodes", "data")
 """Keys that must be equal for two runs to be comparable: with another program or other arguments, a clock differs."""
 
@@ -37,6 +41,32 @@ def learn_from_runs(settings: Settings, known: Library, specs: Iterable[JobSpec]
     """By job, estimates from its runs that ended before a moment of this computer's clock."""
     estimates = {spec.name: _learn(settings, known, spec, before) for spec in specs}
     return {name: learned for name, learned in estimates.items() if learned is not None}
+
+
+def speeds_of_others(
+    settings: Settings, known: Library, specs: Iterable[JobSpec], before: int
+) -> tuple[dict[str, float], ...]:
+    """By other job of this home, the newest: throughputs by type, as its file states them, or as its last run before a
+    moment of this computer's clock measured them. Only jobs that know those of several types tell anything."""
+    paths, named = Paths(settings.home), {spec.name for spec in specs}
+    if not store.exists(paths.log):
+        return ()
+    with store.EventLog(paths.log) as log:
+        earlier = ((run, began) for run, began in log.runs().items() if began.wall_us < before)
+        last = {began.job: (began, run) for run, began in earlier if began.job not in named}
+        newest = sorted(last.values(), key=lambda pair: pair[0].wall_us)[-_MAX_OTHERS:]
+        if len(newest) < LEAST_JOBS:
+            return ()
+        runs = [(began, tuple(log.of_run(run))) for began, run in newest]
+    tariff, vcpus = stored(lambda: known), {machine.name: machine.steady_vcpus for machine in known.catalog.types}
+    every = list[dict[str, float]]()
+    for began, events in runs:
+        speeds = {str(kind): float(nu) for kind, nu in (began.spec.get("throughputs") or {}).items()}
+        if (observed := observations_of(events, tariff)) is not None and observed.wall_ended <= before:
+            learned = learn([observed], vcpus, None, OVERHEADS.startup, OVERHEADS.eviction)
+            speeds |= {} if learned is None else {kind: speed.nu for kind, speed in learned.speeds.items()}
+        every.append(speeds)
+    return tuple(speeds for speeds in every if len(speeds) > 1)
 
 
 def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learned | None:

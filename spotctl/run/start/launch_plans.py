@@ -1,9 +1,9 @@
 """Plans of jobs: from what is stored, before a launch also with the quotas that their clouds state, and of a run from
 its log. All go one way, and differ only in the facts."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from bidbrain.eviction.hazard import family_of
@@ -20,7 +20,7 @@ from spotctl.home.errors import SpotctlError
 from spotctl.home.quotas import quotas_from
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.events import RunBegan
-from spotctl.planning.explain import TrainingMode, other_paces, training_modes
+from spotctl.planning.explain import TrainingMode, mean_ends, other_paces, training_modes
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.plan import plan_jobs
 from spotctl.planning.quotas import on_demand_remarks
@@ -32,8 +32,8 @@ from spotctl.run.start.stored_facts import LoggedTerms, PlanMoment, read_facts
 class JobPlans:
     """The plans of some jobs, remarks on the data they rest on, and how current the prices of rented clouds were.
 
-    `pace` has the plans of a job that is planned alone at the next points of cost and time, and `modes` the ways to run
-    it, if they were asked for.
+    If they were asked for, `pace` has the plans of a job that is planned alone at the next points of cost and time,
+    `modes` the ways to run it, and `mean_ends` what policies would make of jobs that share quotas.
     """
 
     plans: Sequence[JobPlan] = ()
@@ -42,6 +42,7 @@ class JobPlans:
     at: int = 0
     pace: tuple[JobPlan, ...] = ()
     modes: tuple[TrainingMode, ...] = ()
+    mean_ends: Mapping[str, float] = field(default_factory=dict)
 
 
 def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hours: str = "") -> JobPlans:
@@ -53,7 +54,9 @@ def stored_plans(specs: Sequence[JobSpec], settings: Settings, at: str = "", hou
 
 
 def explained(planned: JobPlans, settings: Settings, at: str = "", hours: str = "") -> JobPlans:
-    """The plan of one job, with the next points of its cost and time, and the ways to run it; other plans unchanged."""
+    """The plans with what other policies of their queue would do, that of one job also with the next points of its cost
+    and time, and the ways to run it."""
+    planned = replace(planned, mean_ends=mean_ends(planned.plans[0]))
     if len(planned.plans) != 1:
         return planned
 

@@ -30,8 +30,9 @@ from spotctl.planning.facts import Learned, PlanningFacts, arranged_facts, begin
 from spotctl.planning.offers import MarketSnapshot
 from spotctl.planning.quotas import AccountQuotas
 from spotctl.planning.values import Job
-from spotctl.run.start.earlier_runs import learn_from_runs
+from spotctl.run.start.earlier_runs import learn_from_runs, speeds_of_others
 from spotctl.run.start.local_market import market_now
+from spotctl.run.start.shared_queue import queue_of, queue_terms
 
 _LOCALTIME = Path("/etc/localtime")
 
@@ -62,30 +63,52 @@ class LoggedTerms:
 def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment | LoggedTerms) -> PlanningFacts:
     """The facts for jobs that begin together, as they are now, or for a run as its log has them."""
     known = library(settings)
+    # These tell users apart, too.
+    specs = [replace(spec, tags={**settings.tags, **spec.tags}) for spec in specs]
     table, catalog, images = price_table(known, specs), known.catalog, own_images(settings)
     records = records_of_evictions(known, specs)
     account, remarks = AccountQuotas(), tuple[str, ...]()
     if isinstance(terms, LoggedTerms):
-        learned = learn_from_runs(settings, known, specs, terms.launched)
+        before = terms.launched
         begin, quotas = terms.started, terms.quotas
     else:
-        now = wall_us()
+        before = now = wall_us()
         # A remark for each quota that the jobs' clouds stated, with its age.
         clouds = {cloud for spec in specs for cloud in spec.resources.clouds}
         read_quotas = [read for read in account_quotas.stated(settings, now) if read.quota.cloud in clouds]
         stated = tuple(f"quota {read.quota}, as read {age((now - read.read) / SECOND)} ago" for read in read_quotas)
         account = read_account(settings, now)
         market = market_now(specs, settings) if terms.at is None else None
-        learned = learn_from_runs(settings, known, specs, now)
+        sharing = queue_terms(specs, settings)
+        queue = replace(account.queue, terms=sharing)
+        if account.spot and terms.at is None:
+            queue = queue_of(specs[0], settings).present(sharing, [spec.name for spec in specs])
+        queued = {job.name for job in queue.jobs}
+        # The queue divides what its jobs hold again.
+        others = {job: machines for job, machines in account.spot_held.items() if job not in queued}
+        account = replace(account, spot_held=others, queue=queue)
         quotas, held = account.left(catalog), account.remarks(catalog)
+        if queued:
+            held += (f"quotas are shared with {', '.join(sorted(queued))}: rounds of their queue divide them",)
         begin, remarks = beginning(specs, table, now, market, terms.at)
         remarks += stated + held
-    profiles = profiles_of(specs)
+    learned, profiles = learn_from_runs(settings, known, specs, before), profiles_of(specs)
     jobs = [_job(spec, terms, begin, learned.get(spec.name), profiles.get(spec.name, ())) for spec in specs]
     snapshot = replace(MarketSnapshot.of(table, catalog, begin), own_images=images)
-    facts = arranged_facts(jobs, snapshot, *records, learned, quotas)
+    of_others = tuple[dict[str, float], ...]()
+    if any(_lacks_speeds(spec, learned.get(spec.name)) for spec in specs):
+        of_others = speeds_of_others(settings, known, specs, before)
+    facts = arranged_facts(jobs, snapshot, *records, learned, quotas, of_others)
     measured = tuple(f"{name}: {words}" for name, estimates in learned.items() for words in estimates.remarks)
     return replace(facts, account=account, remarks=remarks + measured)
+
+
+def _lacks_speeds(spec: JobSpec, learned: Learned | None) -> bool:
+    """Whether other jobs' speeds may tell how fast a job is on a type: it knows those of some types, not of all that
+    it names."""
+    known = {*spec.throughputs, *(learned.speeds if learned is not None else ())}
+    types = spec.resources.types
+    return bool(known) and (not types or not known.issuperset(types))
 
 
 def _job(

@@ -88,6 +88,13 @@ class Journal:
         self._log.append(self.run, self.now(), event)
         self.catch_up()
 
+    def order(self, intent: ev.RentIntended, fits: Callable[[EventLog, ev.RentIntended, int], bool]) -> bool:
+        """Appends an order if it fits next to what other runs hold; no run orders meanwhile."""
+        now = self.now()
+        row = self._log.append_if(self.run, now, intent, lambda: fits(self._log, intent, now))
+        self.catch_up()
+        return row is not None
+
     def catch_up(self) -> None:
         """Reads events that other processes wrote, such as a request to stop."""
         self.state = fold(self._log.of_run(self.run, self.state.last_row), self.state)
@@ -127,15 +134,21 @@ def _may_succeed(error: Exception) -> bool:
 class Executor:
     """Carries out instructions for one run. `silence` is the reason why an agent last did not answer, `starting` what a
     listed machine waits for, `unusable` why a machine will never work, and `failure` why a call to the provider was
-    last given up, or answered in part."""
+    last given up, or answered in part. The last order was not sent if the quotas were `crowded` by other runs."""
 
     def __init__(
-        self, journal: Journal, environment: RunEnvironment, workload: Workload, retries: RetryPolicy | None = None
+        self,
+        journal: Journal,
+        environment: RunEnvironment,
+        workload: Workload,
+        retries: RetryPolicy | None = None,
+        fits: Callable[[EventLog, ev.RentIntended, int], bool] = lambda *_: True,
     ) -> None:
         self._journal = journal
         self._provider = environment.provider
         self._workload = workload
-        self._retries = retries or RetryPolicy()
+        self._retries, self._fits = retries or RetryPolicy(), fits
+        self.crowded = False
         self._listed: tuple[Machine, ...] = ()
         """The provider's last list; machines that an earlier list had, where this one could not look, are kept."""
         self._listed_in: tuple[int, tuple[int, ...], bool] | None = None
@@ -158,7 +171,12 @@ class Executor:
                 self._journal.write(ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines))
             case Buy() | Renew() | ReturnMachines():
                 intent = self._intent(instruction)
-                self._journal.write(intent)
+                if isinstance(intent, ev.RentIntended):
+                    self.crowded = not self._journal.order(intent, self._fits)
+                    if self.crowded:
+                        return
+                else:
+                    self._journal.write(intent)
                 self._finish(intent)
 
     def settle(self) -> None:

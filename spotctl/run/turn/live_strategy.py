@@ -29,7 +29,7 @@ from spotctl.log.observed import availability_of
 from spotctl.log.state import EVICTED, RunState
 from spotctl.planning.cost import beta_of, first_hour, usd_per_work
 from spotctl.planning.forecast import forecast_of
-from spotctl.planning.values import SPECIFIED, Choice, JobPlan
+from spotctl.planning.values import Choice, JobPlan
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn.budget_check import PlayedRest
 from spotctl.run.turn.ending import RunLimits
@@ -192,9 +192,12 @@ def expectation(plan: JobPlan) -> Planned:
         rent.offer.nu,
         plan.cost.on_demand.unworked,
         rate.spread if rate is not None and rate.in_units else None,
-        plan.fleet.work if plan.job.hours_from != SPECIFIED else None,
+        plan.fleet.work if not assumed and isfinite(plan.fleet.work) else None,
     )
-    return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, instead)
+    turns = tuple(
+        (plan.at + round((part.begin - plan.share.turn.begin) * HOUR), sum(part.machines)) for part in plan.share.parts
+    )
+    return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, instead, turns)
 
 
 def work_left(plan: JobPlan, state: RunState, now: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from spotctl.run.turn.reconcile import Buy, Instruction, ReturnMachines, Schedul
 from spotctl.run.work.workload import Workload, WorkReport
 
 if TYPE_CHECKING:
+    from spotctl.log.store import EventLog
     from spotctl.run.turn.budget_check import PlayedRest
 
 DECIDE_EVERY = 5 * MINUTE
@@ -48,8 +49,8 @@ class RunRules:
     `share_left` is the share of the work that the plan considers left, for work that does not report its progress.
     `rest` is the rest of the run after a finished share, for its forecast; None if the plan does not know how much work
     there is. `quotas` is asked before each decision: if the run's parts of the quotas have changed, it returns the new
-    parts, and `strategy` is called again. `shared` says whether other runs hold machines that count against the same
-    quotas.
+    ones, and `strategy` is called again; `surplus` are the machines that exceed them. `shared` says whether other runs
+    hold machines that count against the same quotas, and whether an order `fits` next to them.
     """
 
     strategy: Callable[[], tuple[Strategy, StrategyTerms]]
@@ -57,8 +58,10 @@ class RunRules:
     limits: RunLimits = field(default_factory=RunLimits)
     share_left: Callable[[], float | None] = lambda: None
     rest: Callable[[float], PlayedRest | None] = lambda _: None
-    quotas: Callable[[RunState], str | None] = lambda _: None
+    quotas: Callable[[RunState], ev.QuotasShared | None] = lambda _: None
+    surplus: Callable[[RunState], tuple[str, ...]] = lambda _: ()
     shared: Callable[[RunState], bool] = lambda _: False
+    fits: Callable[[EventLog, ev.RentIntended, int], bool] = lambda *_: True
 
 
 class Runner:
@@ -77,7 +80,7 @@ class Runner:
         self._times = environment.lease_times
         self._workload, self._close = workload, environment.close
         self._rules = rules
-        self._executor = Executor(journal, environment, workload, retries)
+        self._executor = Executor(journal, environment, workload, retries, rules.fits)
         self._budget = BudgetCheck(
             journal,
             rules.tariff,
@@ -96,6 +99,7 @@ class Runner:
         self._decided_on: object = None
         # It waits if it has no machines and wants none, for example while it hopes for spot before a distant deadline.
         self._waits = self._short_of_money = False
+        self._said: ev.Decided | None = None
         self._left = 1.0
         self._listed_while_stopping = False
         self._patience = Patience(rules.limits)
@@ -309,6 +313,12 @@ class Runner:
         return [instruction for instruction in self._decide(reach, now) if reach.allows(instruction)]
 
     def _decide(self, reach: Reach, now: int) -> list[Instruction]:
+        self._follow_queue(now)
+        state = self.state
+        if state.waits and (state.began is None or state.began.deadline is None):
+            # Without spot machines, only a deadline asks for others.
+            self._waits = True
+            return []
         _, terms = self._strategy
         # Nodes that must be close together may not be had one after the other.
         one_at_first = list if self._close else partial(reconcile.one_at_first, self.state)
@@ -326,8 +336,10 @@ class Runner:
             self._executor.unlisted,
             boots.clouds_that_answer(self.state),
         )
-        if facts == self._decided_on and now < self._decide_at:
+        if facts == self._decided_on and now < self._decide_at and not self._executor.crowded:
             return reliable
+        # The next order may fit.
+        was_crowded, self._executor.crowded = self._executor.crowded, False
         left = self._planned_share_left() if self._left >= 1.0 else self._left
         least = self._rules.limits.least
         if left == 0:
@@ -336,13 +348,8 @@ class Runner:
         overdue = self._overdue_since is not None and now - self._overdue_since >= self._times.startup
         if left is not None and not overdue and reconcile.nearly_done(self.state, left, now, self._times, least):
             return reliable
-        # A strategy is for the run's parts of the quotas.
-        parts = self._rules.quotas(self.state)
-        if parts is not None:
-            self._journal.write(ev.QuotasShared(parts))
-            self._made = None
         strategy, terms = self._strategy
-        terms = reach.within(terms)
+        terms = reach.within(replace(terms, offers=()) if state.waits else terms)
         situation = reconcile.situation(
             self.state,
             terms,
@@ -366,8 +373,28 @@ class Runner:
         if actions:
             bought = (action.rent for action in actions if isinstance(action, Buy))
             departures = tuple(text for rent in bought if (text := terms.departure(rent, now)))
-            self._journal.write(ev.Decided(tuple(map(described, actions)), decision.reason, departures))
+            said = ev.Decided(tuple(map(described, actions)), decision.reason, departures)
+            if not was_crowded or said != self._said:
+                self._journal.write(said)
+            self._said = said
         return [*reliable, *actions]
+
+    def _follow_queue(self, now: int) -> None:
+        """Plans within the run's parts of the quotas from now on; machines that exceed them are given to other jobs,
+        like those that are evicted with notice."""
+        parts = self._rules.quotas(self.state)
+        if parts is not None:
+            self._journal.write(parts)
+            self._made = self._decided_on = None
+        by_allocation = dict[int, list[str]]()
+        for name in self._rules.surplus(self.state):
+            by_allocation.setdefault(self.state.machines[name].allocation, []).append(name)
+        at = now + self._times.notice
+        returns = [ScheduleReturn(number, at, tuple(each)) for number, each in by_allocation.items()]
+        if returns:
+            given = "other jobs of the queue get these machines"
+            self._journal.write(ev.Decided(tuple(map(described, returns)), given))
+            self._carry_out(returns)
 
     @property
     def starting(self) -> str:

@@ -16,7 +16,7 @@ from agileml.engines.base import Gone
 from agileml.engines.job_loop import CrashGuard
 from agileml.errors import AgileMLError
 from agileml.iteration_log import last_line_of, line_of, redone_fields, share_fields, spans_text
-from agileml.job import Convergence, Counters, Stopping, TrainingJob
+from agileml.job import MAX_CLOCKS, Convergence, Counters, Stopping, TrainingJob
 from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.folders import SECRET_VARIABLE
@@ -34,7 +34,7 @@ from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.local.clock import MAX_STANDING_SECONDS
 from spotctl.clouds.provider import Machine, MachineState
 from spotctl.files.job.data_places import copies_near, store_packages
-from spotctl.files.job.programs import Training
+from spotctl.files.job.programs import Stop, Training
 from spotctl.files.job.spec import JobSpec, data_variable
 from spotctl.files.model_files import check_nothing_lost, save_model
 from spotctl.log.events import Progressed, RentIntended
@@ -235,7 +235,9 @@ class TrainingWorkload(Workload):
         # Another process loads the user's code to learn the shape of the model.
         plan: RunnableJob
         if self._program.parallel is None:
-            plan = PreparedJob(self._job, isolated_shape_of(self._job, environment.workdir, variables))
+            shape = isolated_shape_of(self._job, environment.workdir, variables)
+            self._job = replace(self._job, stopping=self._job.stopping.ending(shape.clocks))
+            plan = PreparedJob(self._job, shape)
         else:
             parallel = self._program.parallel
             if parallel.stages is None and parallel.elastic.nodes is None:
@@ -360,11 +362,12 @@ def training_job(spec: JobSpec) -> TrainingJob:
     # A file is named relative to the job's folder, wherever the job is launched.
     app = str(spec.workdir / program.app) if split(program.app)[0] else program.app
     return TrainingJob(
-        TrainerSource(app, program.args),
+        TrainerSource(app, program.args, next(iter(program.trainer), "")),
         spec.resources.reliable.machines or 0,
         0 if spec.resources.reliable.machines else 1,
+        # A framework's trainer knows its last clock, once it is loaded.
         Stopping(
-            stop.clocks,
+            MAX_CLOCKS if program.trainer and stop == Stop() else stop.clocks,
             None if stop.span is None else stop.span / second,
             stop.loss,
             None if stop.converged is None else Convergence(stop.converged),

@@ -263,9 +263,9 @@ def starts(market: PastMarket) -> list[tuple[int, int]]:
     return [(market.first + number * market.span // 16, number) for number in (0, 4, 8, 12)]
 
 
-def outcome(usd: float, hours: float, unfinished: float = 0.0) -> Forecast:
+def outcome(usd: float, hours: float, unfinished: float = 0.0, spread: float = 0.1) -> Forecast:
     """What ten plays of the past say, which are spread a little around a cost and a time."""
-    around, alike = np.linspace(0.9, 1.1, 10), np.full(10, 0.1)
+    around, alike = np.linspace(1 - spread, 1 + spread, 10), np.full(10, 0.1)
     cost, length, rate = (Spread.of(value * around, alike) for value in (usd, hours, usd / hours))
     return Forecast(cost, length, rate, (), unfinished, "plays")
 
@@ -276,6 +276,7 @@ def test_of_two_plans_the_one_that_keeps_its_limits_is_better_then_the_cheaper_o
     assert merits(fast, hurries=True) < merits(cheap, hurries=True)
     assert merits(fast, value_of_time_usd=3.0) < merits(cheap, value_of_time_usd=3.0)
     assert merits(outcome(8.001, 4.0)) < merits(cheap), "costs that agree in three digits"
+    assert merits(cheap) < merits(outcome(8.0, 4.999, spread=0.5)), "times too: the one that may cost less at most"
     assert merits(fast, hours_left=4.5) < merits(cheap, hours_left=4.5), "the deadline comes first"
     assert merits(fast, hours_left=5.0) < merits(cheap, hours_left=5.0), "and is to be kept more often than not"
     assert merits(cheap, budget_usd=9.0) < merits(fast, budget_usd=9.0, value_of_time_usd=9.0)

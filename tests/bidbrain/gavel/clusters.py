@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bidbrain.arrays import Floats
-from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.policies.base import Policy
 from bidbrain.gavel.policies.baselines import Agnostic
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs
-from bidbrain.lab.gavel.simulator.dispatch import DispatchRules, good_pairs
+from bidbrain.lab.gavel.simulator.dispatch import PLAN_ROUNDS, DispatchRules, good_pairs
 from bidbrain.lab.gavel.workload import (
     ClusterSimulation,
     ClusterWorkload,
@@ -93,7 +93,7 @@ def random_scenario(seed: int, *, sharing: bool) -> ClusterSimulation:
 class Whim:
     """Random shares, the same for the same jobs; some jobs have none as long as others have some."""
 
-    def __call__(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """The shares neither sum to one nor fit the cluster: the mechanism has to handle that."""
         rows = len(problem.jobs.ids) + (0 if problem.pairs is None else len(problem.pairs.members))
         rng = np.random.default_rng([int(name) for name in problem.jobs.ids])
@@ -108,7 +108,7 @@ class Fixed:
 
     shares: Mapping[str, Sequence[float]]
 
-    def __call__(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
+    def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """By the jobs' names."""
         return ClusterAllocation(np.array([self.shares[name] for name in problem.jobs.ids]), np.zeros(0), 0.0)
 
@@ -135,7 +135,7 @@ Row = tuple[int, ...]
 
 class _Slow:
     def __init__(self, asked: ClusterSimulation, policy: Policy, rules: DispatchRules) -> None:
-        self.asked, self.policy, self.rules, self.warm = asked, policy, rules, Warm()
+        self.asked, self.policy, self.rules = asked, policy, rules
         work = asked.workload
         self.types = range(len(work.throughputs.types))
         self.left = dict(enumerate(work.steps.tolist()))
@@ -171,7 +171,7 @@ class _Slow:
                 self.stale = True
 
     def _chosen(self) -> list[tuple[Row, int]]:
-        self.stale |= self.rules.periodic
+        self.stale |= self.rules.periodic and self.now - self.since >= PLAN_ROUNDS * self.asked.round_seconds
         if not self.there:
             return []
         if self.stale and self.now - self.waits_from >= self.asked.allocation_seconds:
@@ -189,7 +189,7 @@ class _Slow:
             if len(row) == 1:
                 self.owed[row[0], j] += share * elapsed - (self.time[row, j] - self.start[row, j])
         problem = self._problem()
-        shares = self.policy(problem, self.warm).shares
+        shares = self.policy(problem).shares
         rows: list[Row] = [(m,) for m in self.there]
         if problem.pairs is not None:
             rows += [tuple(self.there[i] for i in pair) for pair in problem.pairs.members.tolist()]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bidbrain.gavel.policies.deadline_packing import FreeTime, lateness, packed
-from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, cheapest
+from bidbrain.gavel.policies.deadline_plan import DeadlineBatch, DeadlineProgram, near_cheapest
 from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem
 from tests.bidbrain.gavel.problems import assert_valid, problem
@@ -49,9 +49,11 @@ def test_plans_are_possible_and_nearly_the_best(seed: int) -> None:
     rng = np.random.default_rng(seed)
     asked = colliding(rng, int(rng.integers(4, 8)), 2)
     whole = batch(asked)
-    (late, price), best = lateness(whole), most_kept(asked)
-    # Never fewer than can be kept: it is a bound.
+    (late, price, least_usd), best = lateness(whole), most_kept(asked)
+    # Never fewer than can be kept, nor more dollars than all cost: these are bounds.
     assert len(whole.left) - late.sum() >= best - 1e-6
+    if not late.any():
+        assert least_usd <= near_cheapest(whole, 0.0).usd * (1 + 1e-9)
     kept, plan, done = packed(whole, late, price)
     assert best - 1 <= len(kept) <= best
     assert (done[kept] == 1).all()
@@ -69,7 +71,7 @@ def test_over_many_seeds_hardly_a_deadline_is_given_up_needlessly() -> None:
     for seed in range(100, 140):
         asked = colliding(np.random.default_rng(seed), 6, 2)
         whole = batch(asked)
-        lost += most_kept(asked) - len(packed(whole, *lateness(whole))[0])
+        lost += most_kept(asked) - len(packed(whole, *lateness(whole)[:2])[0])
         deadlines += 6
     assert lost <= 0.02 * deadlines
 
@@ -88,15 +90,25 @@ def test_many_deadlines_are_planned_with_what_the_rest_would_take(count: int, wo
     assert (found.hours.sum(axis=1)[kept] * 3600 <= jobs.slo_seconds[kept] * (1 + 1e-6)).all()
     assert (found.hours * 3600 * jobs.throughputs).sum(axis=1) == pytest.approx(jobs.steps.tolist(), rel=1e-5)
     if workers == 90:
-        assert found.cost_usd == pytest.approx(cheapest(batch(asked)).usd, rel=0.05)
+        whole = batch(asked)
+        assert found.cost_usd == pytest.approx(DeadlineProgram(whole, count).cheapest(np.arange(count)).usd, rel=0.02)
+
+
+@pytest.mark.parametrize(("count", "workers"), [(66, 12), (80, 12), (110, 18)])
+def test_no_plan_of_a_hundred_deadlines_costs_less(count: int, workers: int) -> None:
+    asked = colliding(np.random.default_rng([count, 8]), count, workers)
+    found = min_cost_slo_policy(asked)
+    assert_valid(asked, found)
+    assert (found.infeasible, found.exact) == ((), True)
+    assert found.cost_usd == pytest.approx(over_all_intervals(asked, list(range(count))), rel=2e-6)
 
 
 @pytest.mark.parametrize("count", [30, 70])
 def test_the_plan_costs_little_more_than_the_exact_one(count: int) -> None:
     whole = batch(colliding(np.random.default_rng(count), count, count // 5))
-    kept, plan, _ = packed(whole, *lateness(whole))
+    kept, plan, _ = packed(whole, *lateness(whole)[:2])
     assert len(kept) == count
-    assert cheapest(whole).usd * (1 - 1e-6) <= plan.usd <= cheapest(whole).usd * 1.1
+    assert near_cheapest(whole, 0.0).usd * (1 - 1e-6) <= plan.usd <= near_cheapest(whole, 0.0).usd * 1.1
 
 
 def test_jobs_that_did_not_fit_are_tried_again_by_exact_programs() -> None:
@@ -104,7 +116,7 @@ def test_jobs_that_did_not_fit_are_tried_again_by_exact_programs() -> None:
     more = 0
     for seed in range(4):
         asked = colliding(np.random.default_rng([seed, 7]), 80, 2)
-        placed, _, _ = packed(batch(asked), *lateness(batch(asked)))
+        placed, _, _ = packed(batch(asked), *lateness(batch(asked))[:2])
         answer = min_cost_slo_policy(asked)
         kept = len(asked.jobs.ids) - len(answer.infeasible)
         assert kept >= len(placed)

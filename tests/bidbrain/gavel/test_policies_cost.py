@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import linprog
 
 from bidbrain.arrays import Floats
@@ -71,31 +73,17 @@ def over_all_intervals(asked: AllocationProblem, jobs: list[int]) -> float | Non
     m, n, k = len(jobs), len(asked.cluster.types), len(ends)
     t, scale, price = asked.jobs.throughputs[jobs], asked.jobs.scale[jobs], asked.cluster.usd_per_hour
     assert price is not None
-    cells = np.arange(m * n * k).reshape(m, n, k)
     allowed = (
         (t > 0)[:, :, None] & (left[:, None, None] >= ends) & (scale[:, None] <= asked.cluster.workers)[:, :, None]
     )
-    a: list[Floats] = []
-    b: list[float] = []
-    for i in range(m):
-        work = np.zeros(m * n * k)
-        work[cells[i].ravel()] = -np.repeat(t[i] / asked.jobs.steps[jobs[i]], k)
-        a.append(work)
-        b.append(-1.0)
-        for interval in range(k):
-            time = np.zeros(m * n * k)
-            time[cells[i, :, interval]] = 1 / lengths[interval]
-            a.append(time)
-            b.append(1.0)
-    for j in range(n):
-        for interval in range(k):
-            held = np.zeros(m * n * k)
-            held[cells[:, j, interval]] = scale / lengths[interval]
-            a.append(held)
-            b.append(float(asked.cluster.workers[j]))
-    cost = (scale[:, None, None] * price[:, None] / 3600 * np.ones((m, n, k))).ravel()
-    bounds = [(0, None if yes else 0) for yes in allowed.ravel()]
-    found = linprog(cost, A_ub=np.array(a), b_ub=np.array(b), bounds=bounds, method="highs-ds")
+    job, kind, interval = np.nonzero(allowed)
+    # Rows are the jobs' work, their time in each interval, and the workers of each type in each interval.
+    rows = np.concatenate([job, m + job * k + interval, m + m * k + kind * k + interval])
+    work = -t[job, kind] / asked.jobs.steps[jobs][job]
+    values = np.concatenate([work, 1 / lengths[interval], scale[job] / lengths[interval]])
+    matrix = sparse.csr_array((values, (rows, np.tile(np.arange(len(job)), 3))), shape=(m + m * k + n * k, len(job)))
+    most = np.concatenate([-np.ones(m), np.ones(m * k), np.repeat(asked.cluster.workers, k)])
+    found: Any = linprog(scale[job] * price[kind] / 3600, A_ub=matrix, b_ub=most, method="highs-ds")  # type: ignore[call-overload]
     assert found.status in {0, 2}
     return None if found.fun is None else float(found.fun)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.gavel.policies import Agnostic, Policy, Warm
+from bidbrain.gavel.policies import Agnostic, Policy
 from bidbrain.gavel.policies.baselines import isolated_shares
 from bidbrain.gavel.policies.fairness import finish_time_fairness_policy, makespan_policy, max_min_fairness_policy
 from bidbrain.gavel.problem import AllocationProblem, BadProblem
@@ -97,38 +97,44 @@ def test_finish_time_fairness_is_where_a_bisection_ends(seed: int) -> None:
     assert found.objective == pytest.approx(high, rel=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_no_plan_has_a_smaller_finish_time_ratio_where_jobs_do_not_run_everywhere(seed: int) -> None:
+    """The share that a job is compared with is 1/n of every type, also of those on which it has no throughput."""
+    rng = np.random.default_rng(3000 + seed)
+    asked = random_problem(rng, holes=float(rng.choice([0.3, 0.5])), most_jobs=14)
+    workers = rng.integers(0, 20, len(asked.cluster.types)).astype(np.float64)
+    asked = replace(asked, cluster=replace(asked.cluster, workers=workers))
+    dense, jobs = Dense(asked, extra=1), asked.jobs
+    if not dense.runs.any():
+        return
+    part = workers / len(jobs.ids) / jobs.scale[:, None]
+    part /= np.maximum(1.0, part.sum(axis=1))[:, None]
+    alone = (jobs.throughputs * part * (jobs.scale[:, None] <= workers)).sum(axis=1)
+    isolated = jobs.elapsed_seconds + jobs.steps / np.where(dense.runs, alone, 1.0)
+    found = finish_time_fairness_policy(asked)
+    left = jobs.steps[dense.runs] / found.effective_throughput[dense.runs]
+    rho = float(((jobs.elapsed_seconds[dense.runs] + left) / isolated[dense.runs]).max())
+    assert rho == pytest.approx(found.objective, rel=1e-6)
+    less = np.where(dense.runs, rho * (1 - 1e-6) * isolated - jobs.elapsed_seconds, 1.0)
+    assert less.min() <= 0 or dense.least(np.where(dense.runs, jobs.steps / less, 0.0)) < 1
+
+
 def test_finish_time_fairness_slows_no_job_down_on_identical_workers() -> None:
     found = finish_time_fairness_policy(problem([[2], [3], [5]], [3], steps=[10, 20, 30]))
     assert found.objective == pytest.approx(1.0)
 
 
-def test_a_kept_program_gives_the_result_of_a_new_one() -> None:
-    """Jobs come and go, are identical or not, change weights, and the cluster changes."""
-    rng, warm, policy = np.random.default_rng(0), Warm(), max_min_fairness_policy
-    kinds = 10 ** rng.uniform(-1, 1, (6, 3))
-    rows = list(rng.integers(0, 6, 12))
-    for call in range(60):
-        if rng.random() < 0.5 and len(rows) > 1:
-            rows.pop(int(rng.integers(len(rows))))
-        else:
-            rows.append(int(rng.integers(0, 6)))
-        t = kinds[rows] * (1.0 if call % 7 else rng.uniform(0.5, 1, (len(rows), 1)))
-        asked = problem(t, [3, 3, 4 + call // 20], weight=np.where(np.array(rows) == 2, 3.0, 1.0))
-        found = policy(asked, warm)
-        assert_valid(asked, found)
-        assert found.objective == pytest.approx(policy(asked).objective, rel=1e-7), call
-        assert found.effective_throughput.sum() > 0
-
-
-def test_a_start_from_the_prices_of_a_sample_ends_at_the_optimum() -> None:
+@pytest.mark.parametrize("count", [63, 64, 150])
+def test_many_jobs_have_the_optimum_and_leave_no_worker_idle(count: int) -> None:
     rng = np.random.default_rng(3)
-    t = rng.uniform(1, 10, (500, 1)) * np.sort(rng.uniform(0.2, 1, (500, 3)), axis=1)
+    t = rng.uniform(1, 10, (count, 1)) * np.sort(rng.uniform(0.2, 1, (count, 3)), axis=1)
     for workers in ([40, 40, 40], [200, 200, 200], [30, 60, 300]):
         asked = problem(t, workers)
         found = max_min_fairness_policy(asked)
         assert_valid(asked, found)
         dense = Dense(asked, extra=1)
         assert found.objective == pytest.approx(dense.least(equal_share(asked)), rel=1e-7)
+        assert found.shares.sum() == pytest.approx(min(count, sum(workers)))
 
 
 def test_capacity_left_by_the_bottleneck_is_distributed() -> None:

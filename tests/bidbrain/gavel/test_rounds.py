@@ -15,7 +15,7 @@ from bidbrain.gavel.policies.fairness import makespan_policy
 from bidbrain.gavel.policies.linear import makespan_within_budget_policy
 from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
-from bidbrain.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, timetable
+from bidbrain.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, Servers, timetable
 from tests.bidbrain.gavel.problems import problem, random_problem
 from tests.bidbrain.gavel.test_deadline_packing import colliding
 
@@ -172,3 +172,23 @@ def test_the_makespan_has_times_and_the_agnostic_plan_as_well() -> None:
     _, table = timed(asked, Agnostic(min_cost_slo_policy))
     assert_fits(asked, table)
     assert max(piece.end for piece in table if piece.row == 0) <= 400 * (1 + 1e-9)
+
+
+@given(st.data())
+def test_servers_hold_no_more_than_they_have_and_keep_who_can_stay(data: st.DataObject) -> None:
+    workers, per_server = data.draw(st.integers(1, 24)), data.draw(st.integers(1, 8))
+    servers = Servers(workers, per_server)
+    for _ in range(4):
+        scales = data.draw(st.dictionaries(st.integers(0, 9), st.sampled_from([1, 2, 3, 4, 8])))
+        jobs, used = dict[int, int](), 0
+        for job, scale in scales.items():
+            if used + scale <= workers:
+                jobs[job], used = scale, used + scale
+        spread, _ = servers.place(jobs)
+        again = servers.place(jobs)
+        # The biggest job has a server for itself if any is large enough, and nobody moves for nothing.
+        biggest = max(jobs.values(), default=0)
+        if 0 < biggest <= min(per_server, workers):
+            assert {job for job, scale in jobs.items() if scale == biggest} - spread
+        assert not {job for job, scale in jobs.items() if scale == 1} & spread
+        assert again == (spread, set(jobs))

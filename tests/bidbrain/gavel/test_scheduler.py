@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bench.gavel_outlook import JobOutlook, outlook
-from bidbrain.gavel.queue import BadQueue, JobQueue, QueueJob, QueueQuota, QueueRound, QueueUser
-from bidbrain.gavel.scheduler import POLICIES, next_round
+from bidbrain.gavel import order, outlook as outlooks
+from bidbrain.gavel.outlook import JobOutlook, outlook
+from bidbrain.gavel.queue import (
+    POLICIES,
+    BadQueue,
+    FreeQuota,
+    JobQueue,
+    QueueJob,
+    QueueQuota,
+    QueueRound,
+    QueueTerms,
+    QueueUser,
+)
+from bidbrain.gavel.scheduler import next_round
 
 HOUR = 3600.0
 
@@ -62,7 +74,7 @@ def random_queue(seed: int, policy: str) -> JobQueue:
     quotas = (QueueQuota("vcpus", 24.0, {"a": 4.0, "b": 8.0}), QueueQuota("c", 3.0, {"c": 1.0}))
     prices = {"a": 0.2, "b": 0.5, "c": 1.0}
     users = {"ann": QueueUser(2.0), "bob": QueueUser(1.0, "fifo")}
-    return JobQueue(0.0, quotas, tuple(jobs), policy, prices, 1e5, users)
+    return JobQueue(0.0, quotas, tuple(jobs), QueueTerms(policy, users), prices, 1e5)
 
 
 @pytest.mark.parametrize("policy", ["mean-completion", *POLICIES])
@@ -85,8 +97,55 @@ def test_quotas_and_jobs_limits_hold_in_every_round_and_a_row_of_the_log_decides
                 assert not each.gang or len(machines) <= 1
                 assert machines.keys() <= each.rates.keys()
             assert next_round(current, last) == decided
-            seconds = current.round_seconds
+            seconds = current.terms.round_seconds
             current, last = after(current, decided, seconds), decided
+
+
+@pytest.mark.parametrize(
+    "policy", ["mean-completion", *(name for name in POLICIES if "cost" not in name and "budget" not in name)]
+)
+def test_no_machine_is_idle_that_a_job_could_begin_or_grow_with(policy: str) -> None:
+    """Policies of cost leave machines idle on purpose, and so does a budget."""
+    for seed in range(20, 40):
+        current, last = random_queue(seed, policy), None
+        for _ in range(4):
+            decided = next_round(current, last)
+            free = FreeQuota(current)
+            for machines in decided.machines.values():
+                for kind, count in machines.items():
+                    free.take(kind, count)
+            for each in current.jobs:
+                mine = decided.machines.get(each.name, {})
+                step = 1 if mine else each.least
+                if sum(mine.values()) + step <= each.most and not each.is_complete():
+                    fitting = [kind for kind in each.rates if each.joins(kind, mine) and free.machines(kind) >= step]
+                    assert not fitting, (seed, each.name, mine)
+            current, last = after(current, decided, current.terms.round_seconds), decided
+
+
+def test_x_of_a_published_policy_is_new_if_a_job_comes_ends_or_changes() -> None:
+    jobs = queue(job("a", 10), job("b", 30), machines=1, terms=QueueTerms("makespan"))
+    first = next_round(jobs)
+    later = replace(jobs, now=360.0, jobs=tuple(replace(each, work=(each.work or 0) - 0.1) for each in jobs.jobs))
+    assert next_round(later, first).shares is first.shares
+    faster = replace(later.jobs[0], rates={"c4": 2.0})
+    for changed in (later.jobs[1:], (*later.jobs, job("c", 5)), (faster, later.jobs[1])):
+        fresh = next_round(replace(later, jobs=changed), first).shares
+        assert fresh == next_round(replace(later, jobs=changed)).shares
+        assert fresh != first.shares
+    by_deadlines = replace(jobs, terms=QueueTerms("min-cost-slo"), usd_per_hour={"c4": 1.0})
+    assert next_round(by_deadlines, next_round(by_deadlines)).shares is not next_round(by_deadlines).shares
+
+
+def test_the_budget_of_a_queue_is_that_of_its_jobs() -> None:
+    terms, prices = QueueTerms("makespan-within-budget"), {"c4": 1.0}
+    rich, poor = (job(name, 10, budget_usd=usd) for name, usd in (("a", 50.0), ("b", 5.0)))
+    assert not next_round(queue(rich, poor, terms=terms, usd_per_hour=prices)).remarks
+    (remark,) = next_round(queue(replace(rich, budget_usd=6.0), poor, terms=terms, usd_per_hour=prices)).remarks
+    assert "20" in remark
+    assert next_round(queue(rich, replace(poor, budget_usd=None), terms=terms, usd_per_hour=prices)).remarks == (
+        "no budget: not every job has one",
+    )
 
 
 def after(given: JobQueue, decided: QueueRound, seconds: float) -> JobQueue:
@@ -100,11 +159,56 @@ def after(given: JobQueue, decided: QueueRound, seconds: float) -> JobQueue:
     return replace(given, now=given.now + seconds, jobs=tuple(jobs))
 
 
+@pytest.fixture
+def plays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows with each list that is played to its end."""
+    count, ends_of = list[int](), order.ends_of
+
+    def counted(given: JobQueue, pairs: Sequence[order.Pair], held: order.MachinesHeld) -> dict[str, float]:
+        count.append(1)
+        return ends_of(given, pairs, held)
+
+    monkeypatch.setattr(order, "ends_of", counted)
+    return count
+
+
+def test_a_play_decides_only_where_something_changes(plays: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that goes as foreseen keeps its order, and rounds in which nothing changes are one step."""
+    rng, rounds = np.random.default_rng(0), list[int]()
+    jobs = queue(*(job(f"j{n}", float(rng.uniform(5, 200)), most=2) for n in range(8)), machines=5)
+    with monkeypatch.context() as patched:
+        patched.setattr(outlooks, "unchanged_seconds", lambda _decided: 0.0)
+        round_by_round = ends(outlook(jobs))
+    plays.clear()
+    next_round(jobs)
+    searched = len(plays)
+
+    def decides(given: JobQueue, previous: QueueRound | None) -> QueueRound:
+        rounds.append(1)
+        return next_round(given, previous)
+
+    monkeypatch.setattr(outlooks, "next_round", decides)
+    assert ends(outlook(jobs)) == pytest.approx(round_by_round, rel=1e-2)
+    assert len(rounds) <= 40
+    assert len(plays) <= 2 * searched + 6 * len(rounds)
+
+
+def test_an_order_is_searched_again_where_a_job_ends_before_its_time(plays: list[int]) -> None:
+    jobs = queue(*(job(f"j{n}", 10.0 + n) for n in range(8)))
+    first = next_round(jobs)
+    searched = len(plays)
+    later = after(jobs, first, jobs.terms.round_seconds)
+    next_round(later, first)
+    assert len(plays) <= searched + 6
+    next_round(replace(later, jobs=later.jobs[1:]), first)
+    assert len(plays) > searched + 20
+
+
 def test_without_a_policy_short_jobs_go_first_and_the_mean_completion_time_is_least() -> None:
     jobs = [job(f"j{number}", work, swap_seconds=0.0) for number, work in enumerate((40, 40, 1, 1, 1))]
     assert np.mean(ends(outlook(queue(*jobs)))) == pytest.approx(17.4)
-    assert np.mean(ends(outlook(queue(*jobs, policy="max-min-fairness")))) == pytest.approx(18.1, abs=0.05)
-    assert np.mean(ends(outlook(queue(*jobs, policy="fifo")))) == pytest.approx(40.8)
+    assert np.mean(ends(outlook(queue(*jobs, terms=QueueTerms("max-min-fairness"))))) == pytest.approx(18.1, abs=0.05)
+    assert np.mean(ends(outlook(queue(*jobs, terms=QueueTerms("fifo"))))) == pytest.approx(40.8)
 
 
 def test_jobs_behind_others_of_unknown_length_have_finite_bounds() -> None:
@@ -129,7 +233,7 @@ def test_each_of_two_jobs_with_opposite_preferences_gets_what_suits_it() -> None
     one = QueueJob("one", {"a": 10.0, "b": 2.0}, 0.0, 0.0, work=100, most=2)
     two = QueueJob("two", {"a": 2.0, "b": 10.0}, 0.0, 0.0, work=100, most=2)
     for policy in ("mean-completion", "max-min-fairness", "makespan", "max-throughput"):
-        decided = next_round(JobQueue(0.0, quotas, (one, two), policy))
+        decided = next_round(JobQueue(0.0, quotas, (one, two), QueueTerms(policy)))
         assert decided.machines == {"one": {"a": 1}, "two": {"b": 1}}, policy
         # An equal split of both types would do 6 units of work an hour of each job.
         assert ends(outlook(decided.queue)) == [10.0, 10.0]
@@ -150,14 +254,33 @@ def test_machines_stay_where_a_swap_would_not_pay() -> None:
     assert not free.kept
 
 
+@pytest.mark.parametrize("policy", ["mean-completion", *POLICIES])
+def test_a_job_that_would_lose_its_work_keeps_its_machines_and_begins_at_any_time(policy: str) -> None:
+    long = job("long", 50, most=3, gang=True, interruptible=False)
+    # A gang of processes that began together gets no further machines, either.
+    holder, short = holding(long, 2), job("short", 0.1, deadline=0.2 * HOUR)
+    jobs = queue(holder, short, machines=3, terms=QueueTerms(policy), usd_per_hour={"c4": 1.0}, budget_usd=1e5)
+    decided = next_round(jobs)
+    assert decided.machines["long"] == {"c4": 2}
+    assert decided.kept["long"] == "would lose its work"
+    assert next_round(replace(jobs, jobs=(long,))).machines["long"]["c4"] >= 1
+
+
+def test_a_job_with_a_fixed_time_ends_no_sooner_with_more_machines() -> None:
+    timed = job("timed", 5, most=4, timed=True, swap_seconds=0.0)
+    assert ends(outlook(queue(timed, machines=1))) == ends(outlook(queue(timed, machines=4))) == [5.0]
+
+
 def test_under_fairness_machines_change_hands_only_after_a_debt_of_ten_swaps() -> None:
     jobs = [job(name, 30) for name in "ab"]
-    planned = outlook(queue(*jobs, machines=1, policy="max-min-fairness"))
+    planned = outlook(queue(*jobs, machines=1, terms=QueueTerms("max-min-fairness")))
     turns = [turn.end - turn.start for each in planned for turn in each.turns[:-1]]
     assert min(turns) >= 10 * 300
     # Little time is lost to swaps.
     assert max(ends(planned)) <= 60 * 1.06
-    free = outlook(queue(*(replace(each, swap_seconds=0.0) for each in jobs), machines=1, policy="max-min-fairness"))
+    free = outlook(
+        queue(*(replace(each, swap_seconds=0.0) for each in jobs), machines=1, terms=QueueTerms("max-min-fairness"))
+    )
     assert len(free[0].turns) > 10 * len(planned[0].turns)
 
 
@@ -166,14 +289,17 @@ def test_a_job_that_has_waited_too_long_begins_before_shorter_ones() -> None:
     short = [job(f"s{number}", 1) for number in range(4)]
     assert "long" in next_round(queue(*short, long)).machines
     assert "long" not in next_round(queue(*short, replace(long, since=-239 * 360.0))).machines
-    assert "long" in next_round(queue(*short, replace(long, since=-10 * 360.0), max_wait_rounds=10)).machines
+    assert (
+        "long"
+        in next_round(queue(*short, replace(long, since=-10 * 360.0), terms=QueueTerms(max_wait_rounds=10))).machines
+    )
 
 
 def test_users_share_by_weight_however_many_jobs_they_have() -> None:
     jobs = [job("a", 100, user="ann", most=9), *(job(f"b{n}", 10, user="bob", most=9) for n in range(5))]
     even = next_round(queue(*jobs, machines=6))
     assert even.machines == {"a": {"c4": 3}, "b0": {"c4": 3}}
-    heavy = next_round(queue(*jobs, machines=6, users={"bob": QueueUser(2.0)}))
+    heavy = next_round(queue(*jobs, machines=6, terms=QueueTerms(users={"bob": QueueUser(2.0)})))
     assert heavy.machines == {"a": {"c4": 2}, "b0": {"c4": 4}}
     few = next_round(queue(replace(jobs[0], most=1), *jobs[1:], machines=6))
     assert few.machines == {"a": {"c4": 1}, "b0": {"c4": 5}}
@@ -184,7 +310,7 @@ def test_users_share_by_weight_however_many_jobs_they_have() -> None:
 
 def test_gangs_and_small_jobs_take_turns_and_nobody_starves() -> None:
     jobs = [job("gang", 8, least=2, most=2, gang=True, swap_seconds=0.0), job("one", 4, swap_seconds=0.0)]
-    planned = outlook(queue(*jobs, policy="max-min-fairness"))
+    planned = outlook(queue(*jobs, terms=QueueTerms("max-min-fairness")))
     assert max(ends(planned)) < 9
     assert len(planned[0].turns) > 1
 
@@ -193,9 +319,11 @@ def test_contradictions_are_refused() -> None:
     with pytest.raises(BadQueue, match="twice"):
         queue(job("a", 1), job("a", 1))
     with pytest.raises(BadQueue, match=r"'fair' is not one of a queue \(known: mean-completion, max-min-fairness"):
-        next_round(queue(job("a", 1), policy="fair"))
+        next_round(queue(job("a", 1), terms=QueueTerms("fair")))
     with pytest.raises(BadQueue, match="no price of 'c4'"):
-        next_round(queue(job("a", 1), policy="min-cost"))
-    poor = next_round(queue(job("a", 10), policy="makespan-within-budget", usd_per_hour={"c4": 1.0}, budget_usd=5.0))
+        next_round(queue(job("a", 1), terms=QueueTerms("min-cost")))
+    poor = next_round(
+        queue(job("a", 10), terms=QueueTerms("makespan-within-budget"), usd_per_hour={"c4": 1.0}, budget_usd=5.0)
+    )
     assert "all jobs cost at least 10 dollars" in poor.remarks[0]
     assert poor.machines

@@ -44,6 +44,11 @@ def test_standard_takes_the_cheapest_per_work_and_bids_on_demand() -> None:
     assert Standard().decide(situation((5, 5), held(Rent(B, 10, 2000)))).actions == ()
 
 
+def test_standard_may_take_the_cheapest_machine() -> None:
+    assert Standard(by_machine=True).decide(situation((300, 500))).actions == (Rent(A, 20, 1000),)
+    assert Standard(by_machine=True).decide(situation((600, 500))).actions == (Rent(B, 10, 2000),)
+
+
 def test_standard_ignores_offers_above_on_demand_and_then_rents_on_demand() -> None:
     assert Standard().decide(situation((1001, 500))).actions == (Rent(B, 10, 2000),)
     dear = Standard().decide(situation((1001, 1900)))

@@ -16,7 +16,7 @@ from spotctl.home.errors import UnreadableJob
 from spotctl.log import events as ev
 from spotctl.log.store import EventLog
 from spotctl.show.costs.cost import Report
-from spotctl.show.ui.server import HomePages
+from spotctl.show.ui.server import BegunCommands, HomePages
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.test_losses import OTHER, damaged, ended
 from tests.spotctl.show.costs.made import NIGHT, write_log
@@ -63,8 +63,8 @@ def test_the_picture_and_the_page_of_it_say_so(log: Path) -> None:
     assert RUN in shown.out
     both = spotctl("status", "--watch")
     assert (both.code, RUN in both.out, WHY in both.err) == (0, True, True)
-    no_costs = cast("Callable[[str, str], Report]", None)
-    with closing(HomePages(Settings(log.parent), set, list, no_costs)) as pages:
+    no_costs, no_day = cast("Callable[[str, str], Report]", None), cast("Callable[[], Report]", None)
+    with closing(HomePages(Settings(log.parent), set, list, no_costs, no_day, BegunCommands(log.parent))) as pages:
         page = pages.answer("run/odd", "")
     assert page is not None
     assert all(words in unescape(page) for words in (f"{RUN}: ", WHY))

@@ -225,7 +225,7 @@ def test_on_demand_costs_as_much_as_on_demand(tmp_path: Path, job: str) -> None:
     """Begun hours are in the plan of on-demand machines, and in what that plan is compared with."""
     plan = on_demand_plan(tmp_path, f"{job}strategy: on-demand\n")
     assert forecast_of(plan).usd.median == pytest.approx(plan.cost.on_demand.usd, rel=0.02)
-    assert forecast_of(plan).hours.median == pytest.approx(plan.cost.on_demand.hours, rel=0.05)
+    assert forecast_of(plan).hours.median == pytest.approx(plan.cost.on_demand.hours, rel=0.12)
 
 
 def test_on_demand_machines_of_unknown_length_cost_as_much_per_hour(tmp_path: Path) -> None:
@@ -264,3 +264,7 @@ def test_a_run_records_the_baseline_of_its_plan(tmp_path: Path) -> None:
     assert recorded is not None
     assert (recorded.market, recorded.machines) == (fleet.rent.offer.market, fleet.rent.machines)
     assert expectation(plan).on_demand_usd == fleet.usd
+    # A script that begins again at each start does two hours of work in all, however long its machines worked.
+    assert recorded.work == plan.fleet.work
+    unknown = on_demand_plan(tmp_path, "kind: command\nrun: 'true'\nresources: {clouds: [local]}\n")
+    assert expectation(unknown).instead.work is None  # type: ignore[union-attr]

@@ -21,7 +21,7 @@ from tests.spotctl.launches import command, state_of
 @pytest.mark.parametrize(
     ("program", "seconds"),
     [
-        ("kind: agileml\napp: mf\nstop: {clocks: 4}\nresources: {clouds: [local], machines: 2..4}", 0.6),
+        ("kind: agileml\napp: mf\nstop: {clocks: 4}\nresources: {clouds: [local], machines: 2..4}", 0.4),
         ("kind: command\nrun: 'true'\nresources: {clouds: [local]}", 2),
     ],
 )

@@ -66,8 +66,8 @@ def test_auto_takes_the_rival_where_plays_of_the_past_show_that_it_is_better(
 
 def test_the_rivals_forecast_is_cheaper_and_sooner(tmp_path: Path) -> None:
     auto, default = (forecast_of(planned(JOB, name, tmp_path)) for name in ("auto", "lookahead"))
-    assert auto.usd.median < 0.85 * default.usd.median
-    assert auto.hours.median < 0.9 * default.hours.median
+    assert auto.usd.median < 0.9 * default.usd.median
+    assert auto.hours.median < default.hours.median
 
 
 OPEN_JOB = """\
@@ -174,15 +174,17 @@ def test_a_short_one_is_played_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("few_windows")
-@pytest.mark.parametrize(("app", "spreads"), [("digits.py:trainer", True), ("mf", False)])
-def test_the_start_up_of_a_trainer_of_ones_own_is_not_known(tmp_path: Path, app: str, spreads: bool) -> None:
-    """Six launches of digits.yaml on busy computers took 34 to 40 minutes; all plays of its plan took 32 to 33."""
+@pytest.mark.parametrize(("app", "minutes"), [("digits.py:trainer", (33, 40)), ("mf", (31, 32))])
+def test_the_start_up_of_a_trainer_is_not_known(tmp_path: Path, app: str, minutes: tuple[float, float]) -> None:
+    """Beside busy programs, digits.yaml took 34 to 40 minutes where 32 to 33 were planned, and three launches of the
+    quick start 6.1 hours, less than in each play of its plan."""
     file = Path(__file__).parents[3] / "examples" / "trainers" / "digits.yaml"
     text = file.read_text()
     given = text.replace("app: digits.py:trainer", f"app: {app}").replace("args: {rate: 0.02}", "")
     (plan,) = stored_plans([loads(given, file)], Settings(home=tmp_path)).plans
     job = forecast_job(plan)
     early, late = (with_luck(job, luck, 0.0) for luck in (-1.0, 1.0))
-    assert (late.overheads.startup > 3 * early.overheads.startup) is spreads
+    assert late.overheads.startup > 3 * early.overheads.startup
     assert late.longest - late.overheads.startup == early.longest - early.overheads.startup == round(HOUR / 2)
-    assert (forecast_of(plan).hours.quantile(1.0) > 40 / 60) is spreads
+    least, most = (60 * forecast_of(plan).hours.quantile(level) for level in (0.0, 1.0))
+    assert least < minutes[0] < minutes[1] < most

@@ -24,7 +24,7 @@ from spotctl.log.ledger.same_work import same_work
 from spotctl.log.ledger_reader import read
 from spotctl.log.state import LogRow
 from spotctl.planning.candidates import length_of, measured_for
-from spotctl.planning.facts import Learned, Observed, hazards, job_of, learn
+from spotctl.planning.facts import Learned, Observed, completed, hazards, job_of, learn
 from spotctl.planning.values import TypeSpeed
 from spotctl.run.start.earlier_runs import learn_from_runs, observations_of
 from tests.samples import LONG_RUN
@@ -304,3 +304,19 @@ def test_hours_of_earlier_runs_are_not_said_to_be_the_users() -> None:
     spec = loads("name: a\nkind: command\nrun: x\nresources: {clouds: [local]}\n", Path("job.yaml"))
     work = length_of(spec, 5.2, "as earlier runs took", in_units=False)
     assert work.source == "5.2 hours of all machines, as earlier runs took"
+
+
+def test_other_jobs_tell_how_fast_a_job_is_on_a_type_that_it_has_not_run_on() -> None:
+    """On `large` all do three times the work of `small`, in their own units, although it has twice the vCPUs."""
+    others = [
+        {"small": speed, "large": 3 * speed * (1 + 0.01 * number)} for number, speed in enumerate([1, 20, 7, 0.3] * 2)
+    ]
+    own = {"small": TypeSpeed(5.0, "measured")}
+    told = completed({}, own, others, VCPUS)
+    assert told["small"] is own["small"]
+    assert told["large"].nu == pytest.approx(15.0, rel=0.05)
+    assert told["large"].source.startswith("completed from 8 other jobs (2% off on 8 held-out throughputs, by vCPUs 4")
+    assert told["large"].spread < 0.1
+    assert "large" not in completed({"large": 9.0}, own, others, VCPUS)
+    # Too few jobs: vCPUs decide.
+    assert completed({}, own, others[:3], VCPUS) == own

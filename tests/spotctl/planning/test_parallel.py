@@ -13,7 +13,7 @@ from agileml.pipeline.plan.parallel_plan import plan_from_json
 from agileml.pipeline.profile.model_profile import LayerCost, ModelProfile
 from agileml.pipeline.run.training import planned_training
 from pricing_data.catalog import InstanceType
-from spotctl.files.job.programs import Command, Elastic, Parallel
+from spotctl.files.job.programs import Command, ElasticNodes, Parallel
 from spotctl.files.job.reader import loads, restored, written
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.model_files import profiles_of
@@ -148,7 +148,7 @@ def test_a_training_copies_layers_as_often_as_its_plan_says() -> None:
     model = model_factory("mlp")(4)
     layers = tuple(LayerCost(f"l{i}", 0.01, 0.02, 1e5, 4e5, 4e6) for i in range(len(model.layers)))
     given = split_speeds(
-        Parallel(device="V100", elastic=Elastic(every=5)), [ModelProfile("mlp", 4, layers, 1e5)], 1, [FOUR]
+        Parallel(device="V100", elastic=ElasticNodes(every=5)), [ModelProfile("mlp", 4, layers, 1e5)], 1, [FOUR]
     )
     split = given["p3.8xlarge"].split
     assert split is not None

@@ -301,12 +301,31 @@ def test_a_gang_is_in_one_market_and_a_running_job_stays_in_its_place() -> None:
 
 
 def test_jobs_of_one_plan_share_a_quota() -> None:
+    """It holds eight machines, which the first job takes."""
     quotas = (Quota("aws", "us-east-1", "a", 32, QuotaUnit.VCPUS),)
     first, second = plan_jobs(PlanningFacts((Job(spec("a")), Job(spec("b"))), snapshot(CHEAP, BIGGER), quotas=quotas))
-    kinds = [
-        (one.rent.offer.market.instance_type, one.rent.machines) for one in (*first.cost.choice, *second.cost.choice)
-    ]
-    assert sum(machines for name, machines in kinds if name == "a.large") <= 8
+    assert second.at == first.at + round(first.share.turn.end * HOUR)
+    for plan in (first, second):
+        kinds = [(one.rent.offer.market.instance_type, one.rent.machines) for one in plan.cost.choice]
+        assert sum(machines for name, machines in kinds if name == "a.large") <= 8
+
+
+def test_a_plan_tells_when_a_job_grows() -> None:
+    """Beside the first job, two machines are left until it ends; the second job can use six."""
+    quotas = (Quota("aws", "us-east-1", "a", 24, QuotaUnit.VCPUS),)
+    asked = [replace(spec(name, machines=(1, most)), strategy="lookahead") for name, most in (("a", 4), ("b", 6))]
+    jobs = tuple(map(Job, asked))
+    known = PlanningFacts(jobs, snapshot(CHEAP), spells={CHEAP.market: STEADY}, quotas=quotas)
+    first, second = plan_jobs(known)
+    assert [sum(one.rent.machines for one in plan.cost.choice) for plan in (first, second)] == [4, 2]
+    assert [(share.slice.amount, share.slices[-1].amount) for share in second.share.quotas] == [(24, 8)]
+    assert second.share.quotas[0].slices[-1].later == ((first.share.turn.end, 24),)
+    assert [part.at for part in second.decision.parts] == [second.at, second.at + round(first.share.turn.end * HOUR)]
+    (alone,) = plan_jobs(replace(known, jobs=jobs[1:]))
+    # The work that two machines do until then takes six a third of the time.
+    hours = forecast_of(alone).hours.median + first.share.turn.end * 2 / 3
+    assert forecast_of(second).hours.median == pytest.approx(hours, abs=0.2)
+    assert second.share.turn.end == pytest.approx(hours, abs=0.2)
 
 
 def test_what_comes_later_changes_nothing() -> None:
@@ -464,6 +483,7 @@ def test_jobs_with_deadlines_get_whole_machines_that_keep_them() -> None:
     plans = plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), spells=steady, quotas=quotas))
     for found in plans:
         assert finish_by(found) <= NOW + 9 * HOUR
-    assert sum(share.slice.amount for found in plans for share in found.share.quotas) <= 80
+    parts = plans[0].share.quotas[0].slices
+    assert sum(part.amount for part in parts if not part.turn.begin) <= 80
     with pytest.raises(NotInTime, match=r"raise a quota, or (run the jobs one after the other|allow more time)"):
         plan_jobs(PlanningFacts(jobs, snapshot(CHEAP, BIGGER), quotas=(replace(quotas[0], amount=60),)))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from bidbrain.decision.limits import CommonQuota
 from bidbrain.strategies.base import Offer, Rent
@@ -17,7 +16,7 @@ from pricing_data.market import Market
 from spotctl.files.job.reader import load
 from spotctl.home.config import Settings
 from spotctl.home.quotas import Quota, QuotaUnit, quotas_from
-from spotctl.planning.quotas import grown_slices, left_of, on_demand_slices, shared_quotas, used
+from spotctl.planning.quotas import left_of, on_demand_slices, shared_quotas
 from spotctl.run.start.launch_plans import stored_plans
 from tests.spotctl.planning.worlds import catalog, offer
 
@@ -58,25 +57,6 @@ def test_a_quota_that_several_markets_share_is_told_with_what_each_takes() -> No
         CommonQuota(16 - 4, zones),
         CommonQuota(9, {one.market: 1 for one in offers}),
     )
-
-
-def test_a_run_gets_an_equal_share_of_what_another_leaves() -> None:
-    part, held = Quota("aws", "us-east-1", "a", 8, QuotaUnit.VCPUS), {"mine": {A: 2}, "other": {A: 1}}
-    assert amounts(grown_slices((part,), (VCPUS,), "mine", {"mine": {A: 2}}, TYPES)) == {"aws/us-east-1/a": 32}
-    # 20 of 32 are free, for two runs: five machines, of which the run that holds less gets three.
-    assert amounts(grown_slices((part,), (VCPUS,), "mine", held, TYPES)) == {"aws/us-east-1/a": 8 + 8}
-    assert amounts(grown_slices((part,), (VCPUS,), "other", held, TYPES)) == {"aws/us-east-1/a": 4 + 12}
-    assert amounts(grown_slices((part,), (EACH,), "mine", {"mine": {A: 2}}, TYPES)) == {"aws/us-east-1/a": 16}
-
-
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 32))
-def test_parts_never_shrink_and_fit_together(machines: list[int], part: int) -> None:
-    runs: dict[str, dict[Market, int]] = {str(i): {A: count} for i, count in enumerate(machines)}
-    given_ = Quota("aws", "us-east-1", "a", part, QuotaUnit.VCPUS)
-    parts = [grown_slices((given_,), (VCPUS,), run, runs, TYPES)[0].amount for run in runs]
-    assert min(parts) >= part
-    if sum(used(VCPUS, one, TYPES) for one in runs.values()) <= VCPUS.amount and part == 0:
-        assert sum(parts) <= VCPUS.amount
 
 
 MARKET = Market("aws", "us-east-1", "us-east-1a", "c5.2xlarge")

@@ -311,3 +311,11 @@ def test_a_job_that_costs_nothing_has_no_shares_of_its_cost() -> None:
     assert forecast_of(plan).usd.median == 0
     assert other_paces(plan, planned) == []
     assert _shares(101, JobPlans([plan, plan])) == [50, 50]
+
+
+@pytest.mark.parametrize("machines", [2, 4])
+def test_a_job_whose_reservation_is_enough_does_not_queue(machines: int) -> None:
+    """Under a quota of no machines, the queue would never have any for it."""
+    quota = Quota("aws", "us-east-1", "a", 16, QuotaUnit.MACHINES)
+    plan = planned(holding_reservations(saving(3), reserved(machines)), quotas=(quota,))
+    assert (plan.share.claim is None) is (machines == 4)

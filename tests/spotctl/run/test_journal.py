@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,13 +26,13 @@ class ContestedLog(MemoryLog):
         super().__init__()
         self._contested, self._after = contested, after
 
-    def append(self, run: str, at: int, event: ev.Event) -> LogRow:
+    def append_if(self, run: str, at: int, event: ev.Event, holds: Callable[[], bool]) -> LogRow | None:
         contested = len(self.rows) == self._contested
         if contested and not self._after:
-            super().append(run, at, ON_REQUEST)
-        row = super().append(run, at, event)
+            super().append_if(run, at, ON_REQUEST, holds)
+        row = super().append_if(run, at, event, holds)
         if contested and self._after:
-            super().append(run, at, ON_REQUEST)
+            super().append_if(run, at, ON_REQUEST, holds)
         return row
 
 

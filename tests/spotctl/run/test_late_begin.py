@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 
+from bidbrain.gavel.queue import QueueJob, QueueQuota
+from pricing_data.units import HOUR
+from spotctl.clouds.wiring import local_provider
+from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
-from spotctl.log.events import RunBegan, RunEnded
+from spotctl.log.events import Granted, Rented, RentIntended, RunBegan, RunEnded
 from spotctl.log.jobs import JobLock, WaitingJob, add_waiting, is_waiting, left_behind, remove_waiting, waiting_jobs
+from spotctl.log.queue import JobJoined
 from spotctl.log.store import EventLog
 from spotctl.run.start import concurrent_runs, runs
 from spotctl.run.start.concurrent_runs import begin_late
+from spotctl.run.start.local_market import begin_market
 from spotctl.run.start.observing import RunEnd, RunObserver
+from spotctl.run.start.shared_queue import SharedQueue, queue_of
+from tests.spotctl.run.worlds import MARKETS
 from tests.waiting import eventually
 
 JOB = """\
@@ -43,6 +51,26 @@ class Late:
     @property
     def paths(self) -> Paths:
         return Paths(self.settings.home)
+
+    @property
+    def now(self) -> int:
+        return local_provider(self.settings, self.spec).now()
+
+    @property
+    def spec(self) -> JobSpec:
+        return load(self.settings.home.parent / "jobb.yaml")
+
+    @property
+    def queue(self) -> SharedQueue:
+        return queue_of(self.spec, self.settings)
+
+    def joins(self, *names: str) -> None:
+        """Puts jobs into the queue that each need the whole quota; the first is the shortest."""
+        begin_market(self.spec, self.settings)
+        kind = "local/sim-east/c4.xlarge"
+        quota = QueueQuota("local/sim-east/c4", 4.0, {kind: 4.0})
+        jobs = [QueueJob(name, {kind: 1.0}, 0.0, 0.0, work=1.0 + number) for number, name in enumerate(names)]
+        self.queue.join([JobJoined(replace(job, interruptible=False), (quota,)) for job in jobs])
 
     def begins(self) -> RunEnd | None:
         (job,) = waiting_jobs(self.paths)
@@ -83,31 +111,32 @@ def test_it_begins_at_once_if_nothing_is_before_it(late: Late) -> None:
 
 
 def test_it_waits_for_a_run_that_a_process_attends_to(late: Late) -> None:
+    late.joins("joba", "jobb")
     lock = JobLock(late.paths.locks, "joba")
     while_it_waits(late, lambda: lock.__exit__(None, None, None))
     assert (late.begun, late.lines) == (["jobb"], ["waits for joba"])
 
 
-def test_it_waits_for_a_run_that_was_interrupted(late: Late) -> None:
+def test_it_waits_for_the_machines_of_a_run_that_was_interrupted(late: Late) -> None:
+    late.joins("joba", "jobb")
     with EventLog(late.paths.log) as log:
-        log.append("joba-1", 0, RunBegan("joba", "local", {}, "", 0))
-        while_it_waits(late, lambda: log.append("joba-1", 1, RunEnded("done", "", 1)))
+        began, lease = RunBegan("joba", "local", {}, "", 0), late.now + HOUR
+        log.append("joba-1", late.now, began)
+        log.append("joba-1", late.now, RentIntended(1, MARKETS[0], 1, 1, 1, 4.0, False, lease))
+        log.append("joba-1", late.now, Rented(1, (Granted("m", late.now),)))
+        with JobLock(late.paths.locks, "joba"):
+            assert late.queue.parts("joba") is not None
+        while_it_waits(late, lambda: log.append("joba-1", late.now, RunEnded("done", "", 1)))
     assert late.begun == ["jobb"]
     assert late.lines == [
-        "waits for joba, which no process attends to ('spotctl resume joba' continues it, 'spotctl stop joba' ends it)"
+        "waits for joba, which no process attends to: its machines end with their leases ('spotctl resume joba'"
+        " continues it, 'spotctl stop joba' ends it)"
     ]
-
-
-def test_it_waits_for_another_job_that_waits(late: Late) -> None:
-    add_waiting(late.paths, WaitingJob("joba", (), None, "joba.yaml"))
-    job = next(job for job in waiting_jobs(late.paths) if job.name == "jobb")
-    assert "joba, which no process attends to" in concurrent_runs._awaited(job, late.paths)
-    remove_waiting(late.paths, "joba")
-    assert not concurrent_runs._awaited(job, late.paths)
 
 
 @pytest.mark.parametrize("by_stop", [True, False])
 def test_it_is_withdrawn_by_a_stop_and_by_the_end_of_its_process(late: Late, by_stop: bool) -> None:
+    late.joins("joba", "jobb")
     with JobLock(late.paths.locks, "joba"):
         while_it_waits(late, lambda: remove_waiting(late.paths, "jobb") if by_stop else late.stopped.set())
     assert late.begun == []

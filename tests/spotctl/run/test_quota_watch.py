@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bidbrain.strategies.base import Strategy
-from bidbrain.strategies.standard import Standard
 from spotctl.clouds.wiring import library
 from spotctl.files.job.reader import load, written
 from spotctl.home.config import Settings
 from spotctl.home.paths import Paths
 from spotctl.home.quotas import quotas_from
 from spotctl.log import events as ev
-from spotctl.log.jobs import JobLock
 from spotctl.log.outcomes import DONE
 from spotctl.log.store import EventLog
-from spotctl.run.environment import RunEnvironment
 from spotctl.run.start.launch_plans import plan_of_run, stored_plans
 from spotctl.run.start.local_market import begin_market, market_start
 from spotctl.run.start.runs import begin_run
 from spotctl.run.start.stored_facts import read_account
-from spotctl.run.start.watching import QuotaWatch
 from spotctl.run.turn.execute import Journal
-from spotctl.run.turn.reconcile import StrategyTerms
-from spotctl.run.turn.service import Runner, RunRules
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.run.worlds import LEASE_TIMES, MARKETS, ON_DEMAND, RUN, START, TARIFF, environment, life, terms
+from tests.spotctl.run.worlds import LEASE_TIMES, MARKETS, ON_DEMAND, START
 
 JOB = """\
 name: mine
@@ -79,76 +71,6 @@ def test_a_plan_leaves_what_running_jobs_hold(settings: Settings, tmp_path: Path
     end_other_run(settings)
     ended = read_account(settings, START)
     assert (ended.left(catalog), ended.remarks(catalog)) == (settings.quotas, ())
-
-
-def test_a_run_may_use_what_another_leaves_at_its_end(settings: Settings, tmp_path: Path) -> None:
-    """The strategy is made again once, for the larger part, which the log keeps for a run that is resumed."""
-    before, after = (f"local={spot} machines, local on demand={others} machines" for spot, others in ((4, 2), (10, 3)))
-    other_run(settings, 5)
-    one = life(tmp_path, rounds=600)
-    one.terms = terms(reliable=0)
-    made: list[str] = []
-    with EventLog(Paths(settings.home).log) as log:
-        journal = Journal(log, RUN, one.cloud.now)
-        journal.write(ev.RunBegan("mine", one.cloud.name, {}, "", 0, None, before))
-
-        def strategy() -> tuple[Strategy, StrategyTerms]:
-            made.append(journal.state.quotas)
-            return Standard(), one.terms
-
-        def pause() -> None:
-            one.world.pass_round()
-            if one.world.rounds == 30:
-                end_other_run(settings)
-
-        rules = replace(RunRules(strategy, TARIFF), quotas=QuotaWatch(settings))
-        made_environment: RunEnvironment = environment(one.cloud)
-        runner = Runner(journal, made_environment, one.work, rules)
-        assert runner.run(pause, lambda: 0).outcome == DONE
-    assert made == [before, after]
-    with EventLog(Paths(settings.home).log) as log:
-        assert Journal(log, RUN, one.cloud.now).state.quotas == after
-
-
-def test_an_end_while_a_job_waits_is_not_forgotten(settings: Settings) -> None:
-    """The run grows once no job waits, and once a job that has just begun has rented its part."""
-    before, after = (f"local={spot} machines, local on demand={others} machines" for spot, others in ((4, 2), (10, 3)))
-    other_run(settings, 5)
-    watch = QuotaWatch(settings)
-    with EventLog(Paths(settings.home).log) as log:
-        journal = Journal(log, RUN, lambda: START)
-        journal.write(ev.RunBegan("mine", "local", {}, "", 0, None, before))
-        assert watch(journal.state, may_grow=False) is None
-        end_other_run(settings)
-        assert watch(journal.state, may_grow=False) is None
-        with JobLock(Paths(settings.home).locks, "late"):
-            late = Journal(log, "late-1", lambda: START)
-            late.write(ev.RunBegan("late", "local", {}, "", 0, None, "local=2 machines"))
-            assert watch(journal.state) is None
-            late.write(ev.RunEnded(DONE, "", 0, {}))
-        assert watch(journal.state) == after
-        assert watch(journal.state) is None
-
-
-@pytest.mark.parametrize("remains", [False, True])
-def test_what_another_left_before_the_first_look_is_found_once_the_run_has_machines(
-    settings: Settings, remains: bool
-) -> None:
-    """The last job of a queue begins when one of the others ends, and another may have ended by its first decision."""
-    before, after = (f"local={spot} machines, local on demand={others} machines" for spot, others in ((4, 2), (10, 3)))
-    with EventLog(Paths(settings.home).log) as log:
-        journal = Journal(log, RUN, lambda: START)
-        journal.write(ev.RunBegan("mine", "local", {}, "", 0, None, before))
-        if remains:
-            # Its part is the rest, although it holds no machine now.
-            parts = "local=6 machines, local on demand=1 machines"
-            Journal(log, "other-1", lambda: START).write(ev.RunBegan("other", "local", {}, "", 0, None, parts))
-        watch = QuotaWatch(settings)
-        assert watch(journal.state) is None
-        journal.write(ev.RentIntended(1, MARKETS[0], 4, 1, ON_DEMAND, 4.0, False, START + LEASE_TIMES.lease))
-        journal.write(ev.Rented(1, tuple(ev.Granted(f"mine-{i}", START) for i in range(4))))
-        assert watch(journal.state) == (None if remains else after)
-        assert watch(journal.state) is None
 
 
 def test_the_plan_of_a_run_follows_its_part_and_stays_in_its_region(settings: Settings, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_jobs_whose_launcher_was_killed_begin_at_their_turn(files: list[Path]) -
         may_end(files[1])
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, json.loads(out)["outcome"]) == (0, "done"), err
-    assert "waits for joba, which no process attends to ('spotctl resume joba' continues it" in err
+    assert "waits for joba, which no process attends to: its machines end with their leases" in err
     assert spotctl("status", "--json").json["waiting"] == []
 
 

@@ -146,7 +146,9 @@ class MemoryLog(EventLog):
     def close(self) -> None:
         """Nothing is open."""
 
-    def append(self, run: str, at: int, event: Event) -> LogRow:
+    def append_if(self, run: str, at: int, event: Event, holds: Callable[[], bool]) -> LogRow | None:
+        if not holds():
+            return None
         self.rows.append(LogRow(len(self.rows) + 1, run, at, event))
         return self.rows[-1]
 
@@ -163,9 +165,9 @@ class DeadlyLog(EventLog):
     def close(self) -> None:
         """Its owner closes it."""
 
-    def append(self, run: str, at: int, event: Event) -> LogRow:
+    def append_if(self, run: str, at: int, event: Event, holds: Callable[[], bool]) -> LogRow | None:
         with self._death.around(f"write {type(event).__name__}"):
-            return self._given.append(run, at, event)
+            return self._given.append_if(run, at, event, holds)
 
     def of_run(self, run: str, after: int = 0) -> list[LogRow]:
         return self._given.of_run(run, after)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.policies.base import Policy
 from bidbrain.gavel.policies.baselines import Agnostic, isolated_policy, isolated_shares, proportional_policy
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterAllocation, ClusterJobs, Pairs
@@ -24,6 +24,9 @@ _NO_SHARE = 1e-9
 # Least time that a candidate counts as having received, as a fraction of half a round; keeps priorities finite.
 _MIN_RECEIVED = 1e-6
 _MARGIN_ROUNDS, _RESERVE_USED = 2, 0.99
+_DEBT_DIGITS = 6
+# Until then a plan changes little: after one round or ten, simulations miss the same deadlines at the same cost.
+PLAN_ROUNDS = 10
 # Jobs share workers if both together do more than this times the work of one alone. Only the best partners of each job
 # count: the rest rarely get time, and the number of pairs grows quadratically.
 _SHARING_GAIN, _PARTNERS = 1.1, 4
@@ -57,14 +60,19 @@ class DispatchRules:
     """How shares are used.
 
     `beyond_shares`: remaining workers go to jobs that have no share of them, first to those owed most from earlier
-    allocations. Off for policies that leave workers idle to save cost. `periodic`: allocations are recomputed although
-    no job came or went, for policies that plan ahead. `debt_rounds`: a debt of earlier allocations counts as far as it
-    exceeds this number of rounds; smaller ones only break ties.
+    allocations. Off for policies that leave workers idle to save cost. `periodic`: allocations are recomputed every
+    `PLAN_ROUNDS` rounds although no job came or went, for policies that plan ahead. `debt_rounds`: a debt of earlier
+    allocations counts as far as it exceeds this number of rounds; smaller ones only break ties. `newcomers_wait`: jobs
+    that came after the last allocation are chosen for workers that no job has a share of, and do not run on them before
+    the next allocation.
+    `blind`: types choose in random order, also for a policy that does not say itself that it ignores types.
     """
 
     beyond_shares: bool = True
     periodic: bool = False
     debt_rounds: float = 20
+    newcomers_wait: bool = False
+    blind: bool = False
 
 
 class ByShares:
@@ -76,14 +84,14 @@ class ByShares:
 
     def __init__(self, scenario: ClusterSimulation, policy: Policy, rules: DispatchRules | None = None) -> None:
         workload = scenario.workload
-        self._scenario, self._policy, self._warm = scenario, policy, Warm()
+        self._scenario, self._policy = scenario, policy
         self._rules = rules or DispatchRules()
         self._rates, self._scale = workload.rates, workload.scale
         self._best = np.where(self._scale[:, None] <= scenario.cluster.workers, self._rates, 0.0).max(axis=1)
         self._slo_seconds = workload.slo_factor * workload.alone_seconds()
         self._owed = np.zeros(self._rates.shape)
         self._order: list[int] = np.argsort(-_speed(workload), kind="stable").tolist()
-        blind = isinstance(policy, Agnostic) or policy in (isolated_policy, proportional_policy)
+        blind = self._rules.blind or isinstance(policy, Agnostic) or policy in (isolated_policy, proportional_policy)
         self._drawn = random.Random(_ORDER_SEED) if blind else None  # noqa: S311 - the published order, no secret
         # Time that the steps done so far would have taken with 1/n of the cluster, and the pace of that.
         self._isolated, self._pace = np.zeros(len(workload.names)), np.ones(len(workload.names))
@@ -91,6 +99,7 @@ class ByShares:
         self._begun = np.full(len(workload.names), NO_TYPE)
         # One more entry, for `NO_JOB`, which is never gone.
         self._gone = np.zeros(len(workload.names) + 1, dtype=bool)
+        self._allocated = np.zeros(len(workload.names), dtype=bool)
         # Half a round, so that a share with nothing received yet does not have infinite priority.
         self._head_start = scenario.round_seconds / 2
         nobody, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -98,19 +107,27 @@ class ByShares:
         self._grant = _Grant.of(among, nothing, nothing, scenario.cluster.workers)
         self._chosen = np.zeros(0, dtype=np.int64)
         self._since, self._waits_from, self._stale = -np.inf, -np.inf, True
+        self._last_arrival = float(workload.arrival[-1])
         self.allocations = 0
         again = max(scenario.allocation_seconds, scenario.round_seconds)
         self.patience = again if self._rules.periodic else np.inf
 
     def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
         """Reallocates where due, and chooses; if no job could run, an allocation is always due."""
-        self._stale |= changed or self._rules.periodic
+        old = now - self._since >= PLAN_ROUNDS * self._scenario.round_seconds
+        self._stale |= changed or (self._rules.periodic and old)
+        due, wait = now - self._waits_from >= self._scenario.allocation_seconds, self._rules.newcomers_wait
         if not active.size:
+            if wait and self._stale and due:
+                # As published, the allocation of an empty cluster counts.
+                self._waits_from, self._stale = now, False
             return self._grant.candidates
-        if self._stale and now - self._waits_from >= self._scenario.allocation_seconds:
+        if self._stale and due:
             self._allocate(now, active, steps_left)
+        elif wait and changed and self._rules.beyond_shares:
+            self._admit(active)
         chosen = self._choose()
-        if self._stale and not len(chosen.first):
+        if self._stale and not len(chosen.first) and not (wait and now < self._last_arrival):
             self._allocate(now, active, steps_left)
             chosen = self._choose()
         return chosen
@@ -134,7 +151,26 @@ class ByShares:
             order = list(self._order)
             self._drawn.shuffle(order)
         self._chosen = grant.choice.next(grant.share / grant.received, order)
+        if self._rules.newcomers_wait:
+            self._chosen = self._chosen[self._allocated[grant.candidates.first[self._chosen]]]
         return grant.candidates.only(self._chosen)
+
+    def _admit(self, active: Ints) -> None:
+        """Adds jobs that came after the last allocation, with no share and owed nothing."""
+        grant, workers = self._grant, self._scenario.cluster.workers
+        new = np.setdiff1d(active, grant.candidates.first)
+        row, type_ = np.nonzero((self._rates[new] > 0) & (self._scale[new, None] <= workers))
+        first = np.concatenate([grant.candidates.first, new[row]])
+        second = np.concatenate([grant.candidates.second, np.full(len(row), NO_JOB)])
+        types = np.concatenate([grant.candidates.type, type_])
+        owed = np.where(second == NO_JOB, self._owed[first, types], 0.0)
+        order = np.argsort(-np.round(owed, _DEBT_DIGITS), kind="stable")
+        among = RoundCandidates(first, second, types, self._scale[first]).only(order)
+        share = np.concatenate([grant.share, np.zeros(len(row))])[order]
+        start, received = (
+            np.concatenate([part, np.full(len(row), self._head_start)])[order] for part in (grant.start, grant.received)
+        )
+        self._grant = _Grant(among, share, start, received, RoundChoice(among, workers))
 
     def _allocate(self, now: float, active: Ints, steps_left: Floats) -> None:
         # What single jobs should have received under the ending allocation, and did not, is owed to them.
@@ -146,10 +182,12 @@ class ByShares:
         self._owed[first, type_] += grant.share[by_itself] * elapsed - received
 
         problem = self._problem(now, active, steps_left)
-        shares = self._policy(problem, self._warm).shares
-        # As published, the first allocation is replaced as soon as a job comes or goes.
-        self._waits_from = now if self.allocations else -np.inf
+        shares = self._policy(problem).shares
+        # The first allocation is replaced as soon as a job comes or goes; as published, one at the moment 0.
+        self._waits_from = now if (now > 0 if self._rules.newcomers_wait else self.allocations) else -np.inf
         self._since, self._stale = now, False
+        self._allocated[:] = False
+        self._allocated[active] = True
         self.allocations += 1
         # The types that jobs are given all of the time, and at what pace they would progress in isolation.
         alone = shares[: len(active)]
@@ -202,7 +240,8 @@ class ByShares:
             can_run = can_run & (shares > 0)
         row, type_ = np.nonzero(can_run & (scale[:, None] <= self._scenario.cluster.workers))
         owed = np.where(second[row] == NO_JOB, self._owed[first[row], type_], 0.0)
-        order = np.argsort(-owed, kind="stable")
+        # Without rounding errors, which are no debts.
+        order = np.argsort(-np.round(owed, _DEBT_DIGITS), kind="stable")
         row, type_, owed = row[order], type_[order], owed[order]
         # Allocations are short: without carrying large debts over, jobs with many workers and small shares would
         # starve.
@@ -274,9 +313,15 @@ class InOrder:
     """
 
     def __init__(
-        self, scenario: ClusterSimulation, blind: np.random.Generator | None = None, *, moves: bool = False
+        self,
+        scenario: ClusterSimulation,
+        blind: np.random.Generator | None = None,
+        *,
+        moves: bool = False,
+        newcomers_wait: bool = False,
     ) -> None:
         self._scenario, self._blind, self._moves = scenario, blind, moves
+        self._waits, self._last_arrival = newcomers_wait, float(scenario.workload.arrival[-1])
         self._rates, self._scale = scenario.workload.rates, scenario.workload.scale
         self._type_of: dict[int, int] = {}
         self._since, self._stale = -np.inf, True
@@ -286,9 +331,10 @@ class InOrder:
         """All started jobs, after starting those that are next."""
         self._stale |= changed
         waited = now - self._since >= self._scenario.allocation_seconds
-        if self._stale and (waited or not self._type_of):
-            # As published, the first decision is replaced as soon as a job comes or goes.
-            self._since, self._stale = now if self.allocations else -np.inf, False
+        idle = not self._type_of and not (self._waits and now < self._last_arrival)
+        if self._stale and (waited or idle):
+            # The first decision is replaced as soon as a job comes or goes; as published, one at the moment 0.
+            self._since, self._stale = now if (now > 0 if self._waits else self.allocations) else -np.inf, False
             self.allocations += 1
             self._start(active)
         jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
@@ -346,15 +392,15 @@ class WithinBudget:
         """Seconds after which the dispatcher may reallocate although no job came or went."""
         return self._shares.patience
 
-    def _allocate(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
+    def _allocate(self, problem: AllocationProblem, /) -> ClusterAllocation:
         """The policy's shares within the remaining budget, or at the least cost of all jobs."""
         try:
-            return self._policy(replace(problem, budget_usd=max(self._left - self._kept, _MIN_BUDGET)), warm)
+            return self._policy(replace(problem, budget_usd=max(self._left - self._kept, _MIN_BUDGET)))
         except BudgetTooLow as error:
             usd = error.least_usd * _MIN_COST_MARGIN
             if self._running is None and error.least_usd > self._left:
                 usd = self._left
-            return self._policy(replace(problem, budget_usd=max(usd, _MIN_BUDGET)), warm)
+            return self._policy(replace(problem, budget_usd=max(usd, _MIN_BUDGET)))
 
     def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:
         """The candidates that run in the round that begins now."""

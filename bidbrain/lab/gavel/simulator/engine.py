@@ -7,7 +7,7 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
+from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, Servers
 from bidbrain.lab.gavel.simulator.dispatch import Dispatcher
 from bidbrain.lab.gavel.workload import ClusterSimulation
 
@@ -16,6 +16,8 @@ ReportFinished = Callable[[int], None]
 _MAX_IDLE_ROUNDS = 10_000
 # The seat of a job that has not run.
 _NEVER = -1
+# Rounds in a row with fewer steps than workers after which the published simulator drops a job.
+_MAX_FAILURES = 5
 
 
 class Stalled(BidBrainError):
@@ -24,9 +26,10 @@ class Stalled(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """Result per job and per round. `finish` is infinite where a job was not done at the end.
+    """Result per job and per round. `finish` is infinite where a job was not done at the end; some were `dropped` then.
 
     `held_seconds` is the time a job held its workers, by type; where two jobs share workers, each counts half of it.
+    `spread_seconds` is the time of a job whose workers were on several servers.
     """
 
     scenario: ClusterSimulation
@@ -37,6 +40,8 @@ class SimulationOutcome:
     round_end: Floats
     busy_worker_seconds: Floats
     allocations: int
+    spread_seconds: Floats
+    dropped: Bools
 
     @property
     def end(self) -> float:
@@ -70,11 +75,18 @@ class _SimulationRun:
         self._types = types
         # When and where a job last ran.
         self._seats, self._seat = _Seats(types, jobs), np.full(jobs, _NEVER)
+        sizes = np.full(types, np.inf) if scenario.per_server is None else scenario.per_server
+        self._servers = {
+            kind: Servers(int(count), int(size))
+            for kind, (count, size) in enumerate(zip(scenario.cluster.workers, sizes, strict=True))
+            if np.isfinite(size)
+        }
+        self._spread_seconds, self._place = np.zeros(jobs), np.zeros(jobs, dtype=np.int64)
         self._whole = np.maximum(np.floor(self._rates * scenario.round_seconds), 1.0)
         self._nobody = np.zeros(0, dtype=np.int64)
         self._rounds: list[tuple[float, float]] = []
         self._accounts = _Accounts(self._seats)
-        self._idle = 0
+        self._failures, self._idle = np.zeros(jobs, dtype=np.int64), 0
         self.waiting, self.ended = len(scenario.measured), 0
 
     def next_round(self) -> None:
@@ -106,7 +118,16 @@ class _SimulationRun:
         start, end = np.array(self._rounds).T
         held, moves, busy = self._accounts.totals()
         return SimulationOutcome(
-            self._scenario, self._finish, held, moves, start, end, busy, self._dispatcher.allocations
+            self._scenario,
+            self._finish,
+            held,
+            moves,
+            start,
+            end,
+            busy,
+            self._dispatcher.allocations,
+            self._spread_seconds,
+            self._failures >= _MAX_FAILURES,
         )
 
     def _play(self, chosen: RoundCandidates) -> None:
@@ -117,30 +138,69 @@ class _SimulationRun:
         if paired.size:
             seat = np.concatenate([np.arange(len(job)), paired])
             job, type_, mate = np.concatenate([job, mate[paired]]), type_[seat], np.concatenate([mate, job[paired]])
-        seats = self._seats.of(len(self._rounds), type_, mate)
+        spread, place = np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64)
+        if self._servers:
+            spread = self._spread(chosen)[seat if paired.size else slice(None)]
+            place = self._place[job]
+        seats = self._seats.of(len(self._rounds), type_, mate, place)
         left = self._left.take(job)
-        if paired.size or scenario.checkpoint_seconds:
+        if paired.size or scenario.checkpoint_seconds or self._servers:
             rate = self._rate(chosen, paired)
-            lost = self._seats.moved(self._seat[job], seats) * scenario.checkpoint_seconds
-            self._seat[job] = seats
-            steps = np.minimum(np.maximum(np.floor(rate * (scenario.round_seconds - lost)), 1.0), left)
-            seconds = lost + steps / rate
+            if self._servers:
+                rate = rate * self._kept_speed(job, type_, spread)
+            # A job that was not measured on several servers does not run there.
+            runs = rate > 0
+            lost = self._seats.moved(self._seat[job], seats) * scenario.checkpoint_seconds * runs
+            self._seat[job[runs]] = seats[runs]
+            steps = np.minimum(np.maximum(np.floor(rate * (scenario.round_seconds - lost)), 1.0 * runs), left)
+            seconds = lost + np.divide(steps, rate, out=np.zeros(len(rate)), where=runs)
+            if self._servers:
+                self._spread_seconds[job] += seconds * spread
         else:
             at = job * self._types + type_
             steps = np.minimum(self._whole.take(at), left)
             seconds = steps / self._rates.take(at)
+        length = float(np.maximum.reduce(seconds))
+        dropped = self._nobody
+        if scenario.drops:
+            failed = steps < chosen.scale
+            self._failures[job] = np.where(failed, self._failures[job] + 1, 0)
+            steps, seconds, dropped = steps * ~failed, seconds * ~failed, job[self._failures[job] >= _MAX_FAILURES]
+            self._changed |= bool(failed.any())
         left -= steps
-        self._left[job] = left
         finished = job[left <= 0]
         if finished.size:
             self._finish[finished] = self._now + seconds[left <= 0]
+        self._left[job] = left
+        self._left[dropped], self._finish[dropped] = 0, self._now + length
         of_seat, held = seconds, seconds
         if paired.size:
             of_seat = seconds[: len(chosen.first)].copy()
             np.maximum.at(of_seat, paired, seconds[len(chosen.first) :])
             held = (of_seat / np.where(chosen.second != NO_JOB, 2, 1))[seat]
+        if self._servers:
+            job, seats, held = (part[held > 0] for part in (job, seats, held))
         self._accounts.book(job, seats, held, of_seat * chosen.scale, chosen.type)
-        self._close(of_seat, finished)
+        self._close(length, of_seat, np.concatenate([finished, dropped]) if dropped.size else finished)
+
+    def _spread(self, chosen: RoundCandidates) -> Bools:
+        """Which candidates have their workers on several servers. Jobs that move to other workers get another seat."""
+        spread = np.zeros(len(chosen.first), dtype=bool)
+        for kind, servers in self._servers.items():
+            here = np.flatnonzero(chosen.type == kind)
+            first = chosen.first[here]
+            several, kept = servers.place(dict(zip(first.tolist(), chosen.scale[here].tolist(), strict=True)))
+            spread[here] = np.isin(first, list(several))
+            moved = here[~np.isin(first, list(kept))]
+            self._place[chosen.first[moved]] ^= 1
+            self._place[chosen.second[moved][chosen.second[moved] != NO_JOB]] ^= 1
+        return spread
+
+    def _kept_speed(self, job: Ints, type_: Ints, spread: Bools) -> Floats:
+        """The part of a job's speed that is left where its workers are on several servers."""
+        throughputs, kind = self._scenario.workload.throughputs, self._scenario.workload.kind[job]
+        assert throughputs.spread is not None
+        return np.where(spread, throughputs.spread[kind, type_] / throughputs.alone[kind, type_], 1.0)
 
     def _rate(self, chosen: RoundCandidates, paired: Ints) -> Floats:
         """Steps per second: of all first jobs, then of their partners."""
@@ -153,8 +213,8 @@ class _SimulationRun:
         rate[paired] = both[:, 0]
         return np.concatenate([rate, both[:, 1]])
 
-    def _close(self, seconds: Floats, finished: Ints) -> None:
-        start, self._now, self._idle = self._now, self._now + float(np.maximum.reduce(seconds)), 0
+    def _close(self, length: float, seconds: Floats, finished: Ints) -> None:
+        start, self._now, self._idle = self._now, self._now + (length or self._scenario.round_seconds), 0
         self._rounds.append((start, self._now))
         if finished.size:
             measured = self._scenario.measured
@@ -169,7 +229,8 @@ class _SimulationRun:
 class _Seats:
     """Numbers for a round, a type of workers, and a partner.
 
-    A job that stays on its type, with the same partner if any, renews its lease and stays on its workers.
+    A job that stays on its type, with the same partner if any, renews its lease and stays on its workers, unless its
+    place changes between 0 and 1.
     """
 
     types: int
@@ -177,11 +238,12 @@ class _Seats:
 
     @property
     def each_round(self) -> int:
-        return self.types * (self.jobs + 1)
+        return 2 * self.types * (self.jobs + 1)
 
-    def of(self, round_: int, type_: Ints, mate: Ints) -> Ints:
+    def of(self, round_: int, type_: Ints, mate: Ints, place: Ints) -> Ints:
         """The seats of jobs on these types, with these partners."""
-        return np.asarray(type_ * (self.jobs + 1) + (mate + (1 + self.each_round * round_)))
+        seat = (type_ + self.types * place) * (self.jobs + 1)
+        return np.asarray(seat + (mate + (1 + self.each_round * round_)))
 
     def type(self, seat: Ints) -> Ints:
         """The types of workers."""

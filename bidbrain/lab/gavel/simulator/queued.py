@@ -3,7 +3,7 @@
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueRound, QueueUser
+from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
 from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.scheduler import next_round
 from bidbrain.lab.gavel.workload import ClusterSimulation
@@ -14,14 +14,15 @@ class Queued:
 
     def __init__(self, scenario: ClusterSimulation, policy: str, budget_usd: float | None = None) -> None:
         workload, cluster = scenario.workload, scenario.cluster
-        self._scenario, self._policy, self._budget = scenario, policy, budget_usd
+        self._scenario, self._budget = scenario, budget_usd
         self._quotas = tuple(
             QueueQuota(kind, float(count), {kind: 1.0})
             for kind, count in zip(cluster.types, cluster.workers, strict=True)
         )
         prices = cluster.usd_per_hour
         self._prices = {} if prices is None else dict(zip(cluster.types, prices.tolist(), strict=True))
-        self._users = {entity.name: QueueUser(entity.weight, entity.policy) for entity in workload.entities}
+        users = {entity.name: QueueUser(entity.weight, entity.policy) for entity in workload.entities}
+        self._terms = QueueTerms(policy, users, scenario.round_seconds)
         self._rates = workload.rates / workload.scale[:, None] * 3600
         self._deadline = workload.arrival + workload.slo_factor * workload.alone_seconds()
         self._received: dict[int, dict[str, float]] = {}
@@ -37,11 +38,9 @@ class Queued:
             now,
             self._quotas,
             tuple(self._job(m, steps_left) for m in jobs.values()),
-            self._policy,
+            self._terms,
             self._prices,
             None if self._budget is None else max(self._budget - self._spent(), 1e-9),
-            self._users,
-            self._scenario.round_seconds,
         )
         self._last = next_round(queue, self._last)
         self.allocations += 1

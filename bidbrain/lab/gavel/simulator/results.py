@@ -29,6 +29,8 @@ class SimulatedJob:
     cost_usd: float | None
     weight: float
     entity: str
+    spread_seconds: float
+    dropped: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class JobGroup:
 class SimulationSummary:
     """Summary over the measured jobs; the utilization is that of the whole cluster.
 
-    `groups` are the jobs by entity, or by priority; empty if all are alike.
+    `groups` are the jobs by entity, or by priority; empty if all are alike. `spread` is the share of the worker time of
+    jobs on more than one worker that was spread over servers; None where servers do not matter.
     """
 
     average_jct_seconds: float
@@ -61,6 +64,7 @@ class SimulationSummary:
     moves_per_job: float
     jobs: int
     groups: tuple[JobGroup, ...] = ()
+    spread: float | None = None
 
 
 def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
@@ -93,6 +97,8 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
                 cost_usd=None if cost is None else float(cost[m]),
                 weight=float(workload.weight[m]),
                 entity=workload.owner[m] if workload.entities else "",
+                spread_seconds=float(outcome.spread_seconds[m]),
+                dropped=bool(outcome.dropped[m]),
             )
         )
     return results
@@ -119,18 +125,22 @@ def _groups(results: Sequence[SimulatedJob]) -> tuple[JobGroup, ...]:
 def summarize(outcome: SimulationOutcome) -> SimulationSummary:
     """The makespan is from the first measured arrival to the last measured finish."""
     results = job_results(outcome)
+    done = [result for result in results if not result.dropped]
     held = [result.slo_met for result in results if result.slo_met is not None]
+    wide = sum(sum(job.held_seconds.values()) * job.scale for job in results if job.scale > 1)
+    spread = sum(job.spread_seconds * job.scale for job in results)
     costs = [result.cost_usd for result in results if result.cost_usd is not None]
     return SimulationSummary(
-        average_jct_seconds=float(np.mean([result.jct_seconds for result in results])),
+        average_jct_seconds=float(np.mean([result.jct_seconds for result in done])),
         makespan_seconds=max(result.finish_seconds for result in results) - results[0].arrival_seconds,
         utilization=utilization(outcome),
         cost_usd=sum(costs) if costs else None,
         slo_violations=held.count(False) if held else None,
         finish_time_fairness=float(np.mean([result.finish_time_fairness for result in results])),
         moves_per_job=float(np.mean([result.moves for result in results])),
-        jobs=len(results),
+        jobs=len(done),
         groups=_groups(results),
+        spread=None if outcome.scenario.per_server is None else spread / max(wide, 1.0),
     )
 
 

@@ -1,34 +1,37 @@
-"""Twelve random streams of jobs as the published simulator ran them (`shared/data/gavel/published`), job by job."""
+"""Twelve random streams of jobs as the published simulator ran them (`shared/data/gavel/published`).
+
+Ours are simulated by the command that a user runs, in published mode and by default.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
-import random
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from bench.gavel_simulator import MISLABELED, WAYS
-from bidbrain.arrays import Floats
-from bidbrain.gavel.policies.base import Policy, Warm
-from bidbrain.gavel.policies.fairness import makespan_policy
-from bidbrain.gavel.policies.linear import most_worth
-from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ShareColumns
-from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules
-from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, simulate
-from bidbrain.lab.gavel.simulator.results import summarize
-from bidbrain.lab.gavel.workload import ClusterSimulation
-from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace
+from bench.gavel_simulator import CAUSES, MISLABELED, PUBLISHED_POLICIES
+from bidbrain.gavel.policies.fairness import makespan_policy, max_min_fairness_policy
+from bidbrain.gavel.policies.linear import max_throughput_policy
+from bidbrain.gavel.problem import BadProblem
+from bidbrain.lab.gavel.simulator.engine import simulate
+from bidbrain.lab.gavel.simulator.published import (
+    SWITCHES,
+    UniformSpeeds,
+    bisected_makespan_policy,
+    stopped_max_min_policy,
+    sum_policy,
+)
+from spotctl.lab.gavel.simulate import dispatcher, scenario
+from spotctl.lab.papers.gavel import command_options
+from tests.bidbrain.gavel.problems import assert_valid, problem
+from tests.spotctl.command_line import spotctl
 
-TYPES, USD_PER_HOUR = ("v100", "p100", "k80"), np.array([0.74, 0.43, 0.135])
 NEAR, EQUAL = 0.03, 0.001
-MakeDispatcher = Callable[[ClusterSimulation], Dispatcher]
 Figures = dict[str, float]
 
 RUNS = (
@@ -40,144 +43,34 @@ RUNS = (
     *(("online_m", policy) for policy in ("fifo", "isolated", "max_min_fairness")),
     *((stream, "allox") for stream in ("os0", "os1")),
 )
+EXPLAINED = [run for run in RUNS if run[1] in CAUSES]
 
 
-@dataclass(frozen=True)
-class StepsPerSecond:
-    """The published objective of `max_sum_throughput_perf`: jobs with short steps count more."""
-
-    def __call__(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        columns = ShareColumns.of(problem)
-        shares, value = most_worth(columns, problem.jobs.throughputs[columns.row, columns.type])
-        return ClusterAllocation(shares, np.zeros(len(shares)), value)
-
-
-@dataclass(frozen=True)
-class BisectedMakespan:
-    """The published bisection of the makespan, which ends up to 5% above the least, and the X that ECOS returns for the
-    last makespan: a program without an objective."""
-
-    def __call__(self, problem: AllocationProblem, warm: Warm | None = None, /) -> ClusterAllocation:
-        ecos = pytest.importorskip("ecos")
-        jobs, workers = problem.jobs, problem.cluster.workers
-        least = makespan_policy(replace(problem, centered=False), warm).objective
-        low, high = 100.0, 1e6
-        while 1.05 * low < high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if middle >= least * (1 - 1e-9) else (middle, high)
-        count, types = jobs.throughputs.shape
-        cell = np.arange(count * types)
-        held = np.repeat(jobs.scale, types).astype(np.float64)
-        rows = (
-            -sparse.eye_array(len(cell)),
-            sparse.csr_array((held, (cell % types, cell))),
-            sparse.csr_array((np.ones(len(cell)), (cell // types, cell))),
-            sparse.csr_array((-jobs.throughputs.ravel(), (cell // types, cell))),
-        )
-        most = np.concatenate([np.zeros(len(cell)), workers, np.ones(count), -jobs.steps / high])
-        cones = {"l": len(most), "q": [], "e": 0}
-        matrix = sparse.csc_matrix(sparse.vstack(rows))
-        x = ecos.solve(np.zeros(len(cell)), matrix, most, cones, verbose=False)["x"]
-        return ClusterAllocation(np.clip(x.reshape(count, types), 0, 1), np.zeros(count), high)
-
-
-@dataclass
-class LastTypeQueue:
-    """The published queue: it draws a type, and then takes the last type in the alphabet that has free workers,
-    although the job may need more of them than are free."""
-
-    type_of: dict[str, int] = field(default_factory=dict)
-    rng: random.Random = field(default_factory=lambda: random.Random(0))
-
-    def __call__(self, problem: AllocationProblem, _warm: Warm | None = None, /) -> ClusterAllocation:
-        ids, free = problem.jobs.ids, problem.cluster.workers.copy()
-        scale = dict(zip(ids, problem.jobs.scale.tolist(), strict=True))
-        rate = dict(zip(ids, problem.jobs.throughputs, strict=True))
-        waiting = [name for name in ids if name not in self.type_of]
-        for name in sorted(self.type_of, key=int):
-            kind = self.type_of[name]
-            if name in scale:
-                free[kind] -= scale[name]
-                continue
-            del self.type_of[name]
-            if waiting and scale[waiting[0]] <= free[kind] and rate[waiting[0]][kind] > 0:
-                self.type_of[waiting[0]] = kind
-                free[kind] -= scale[waiting.pop(0)]
-        there = [kind for kind in np.argsort(problem.cluster.types).tolist() if free[kind] > 0]
-        for name in waiting:
-            room = [kind for kind in there if free[kind] >= scale[name]]
-            if not room:
-                break
-            drawn, kind = room[self.rng.randrange(len(room))], there[-1]
-            if rate[name][kind] > 0:
-                self.type_of[name] = kind
-                free[kind] -= scale[name]
-                if free[kind] == 0:
-                    there.remove(drawn)
-        shares = np.zeros(problem.jobs.throughputs.shape)
-        for m, name in enumerate(ids):
-            if name in self.type_of:
-                shares[m, self.type_of[name]] = 1.0
-        return ClusterAllocation(shares, np.zeros(len(ids)), 0.0)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Why a run differs by more than 3%, and the published rule, for our simulator."""
-
-    reason: str
-    published_rule: Callable[[], Policy]
-    rules: DispatchRules = field(default_factory=DispatchRules)
-
-
-DIFFERENCES = {
-    "min_total_duration_perf": Difference(
-        "the published makespan is bisected until it is at most 5% above the least, and any X that reaches it will do;"
-        " ours is the least, and X the center of all that reach it, so that most jobs are done earlier",
-        BisectedMakespan,
-    ),
-    "max_sum_throughput_perf": Difference(
-        "the published sum counts steps, which are short in LM and Recommendation jobs; ours counts parts of each job's"
-        " best throughput",
-        StepsPerSecond,
-    ),
-    "fifo": Difference(
-        "the published queue takes the last type that has any free worker, and jobs with more workers then wait there",
-        LastTypeQueue,
-        DispatchRules(beyond_shares=False, debt_rounds=np.inf),
-    ),
-}
-
-
-@dataclass(frozen=True)
-class PublishedRun:
-    asked: ClusterSimulation
-    figures: Figures
-    completion: Floats
-
-
-def published_run(folder: Path, stream: str, policy: str) -> PublishedRun:
+def row_of(folder: Path, stream: str, policy: str) -> dict[str, str]:
     with (folder / "published" / "results.csv").open() as file:
-        row = next(row for row in csv.DictReader(file) if (row["stream"], row["policy"]) == (stream, policy))
-    with gzip.open(folder / "published" / "completion_times.csv.gz", "rt") as file:
-        times = [row for row in csv.DictReader(file) if (row["stream"], row["policy"]) == (stream, policy)]
-    table = read_throughputs(folder / "simulation_throughputs.json.gz").on(TYPES)
-    workload = read_trace(folder / "published" / f"{stream}.csv.gz", table, 0)[0]
-    workers = MISLABELED.get((stream, policy), row["v100:p100:k80"]).split(":")
-    cluster = Cluster(TYPES, np.array(workers, dtype=np.float64), USD_PER_HOUR)
+        return next(row for row in csv.DictReader(file) if (row["stream"], row["policy"]) == (stream, policy))
+
+
+def cluster_of(row: dict[str, str]) -> str:
+    counts = MISLABELED.get((row["stream"], row["policy"]), row["v100:p100:k80"]).split(":")
+    return ",".join(f"{kind}={count}" for kind, count in zip(("v100", "p100", "k80"), counts, strict=True))
+
+
+def differences(folder: Path, stream: str, policy: str, switches: str = "") -> Figures:
+    """The command's figures over the published ones, less 1."""
+    row, (name, agnostic) = row_of(folder, stream, policy), PUBLISHED_POLICIES[policy]
+    ended = spotctl(
+        "lab", "gavel", "simulate", "--trace", folder / "published" / f"{stream}.csv.gz",
+        "--throughputs", folder / "simulation_throughputs.json.gz", "--cluster", cluster_of(row),
+        "--prices", "v100=0.74,p100=0.43,k80=0.135", "--policy", name, *(("--agnostic",) if agnostic else ()),
+        *(("--published", switches) if switches else ()), "--json",
+    )  # fmt: skip
+    assert ended.code == 0
+    # A job may be dropped before its last steps, as published.
+    assert not ended.err or (switches and "dropped" in ended.error)
+    ours = [ended.json[key] for key in ("average_jct_seconds", "makespan_seconds", "utilization", "cost_usd")]
     names = ("mean_jct_s", "makespan_s", "utilization", "busy_cost_usd")
-    return PublishedRun(
-        ClusterSimulation(workload, cluster, range(len(workload.names))),
-        {name: float(row[name]) for name in names},
-        np.array([float(time["completion_s"]) for time in sorted(times, key=lambda time: int(time["job"]))]),
-    )
-
-
-def differences(run: PublishedRun, outcome: SimulationOutcome) -> Figures:
-    """Our figures over the published ones, less 1."""
-    summary = summarize(outcome)
-    ours = (summary.average_jct_seconds, summary.makespan_seconds, summary.utilization, summary.cost_usd or 0.0)
-    return {name: mine / figure - 1 for (name, figure), mine in zip(run.figures.items(), ours, strict=True)}
+    return {name: mine / float(row[name]) - 1 for name, mine in zip(names, ours, strict=True)}
 
 
 def far(found: Figures, most: float = NEAR) -> list[str]:
@@ -186,36 +79,136 @@ def far(found: Figures, most: float = NEAR) -> list[str]:
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(("stream", "policy"), RUNS)
-def test_a_published_run_is_matched_within_three_percent_or_its_difference_explained(
+def test_published_mode_is_within_three_percent_and_so_is_the_default_unless_a_switch_explains_it(
     shared_data: Path, stream: str, policy: str
 ) -> None:
-    run = published_run(shared_data / "gavel", stream, policy)
-    found = far(differences(run, simulate(run.asked, WAYS[policy](run.asked))))
-    assert not found or policy in DIFFERENCES, f"{found}"
+    folder = shared_data / "gavel"
+    assert not far(differences(folder, stream, policy, "all"))
+    assert policy in CAUSES or not far(differences(folder, stream, policy))
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("stream", "policy"), EXPLAINED)
+def test_the_switches_that_explain_a_difference_remove_it_and_bring_it_back(
+    shared_data: Path, stream: str, policy: str
+) -> None:
+    folder, causes = shared_data / "gavel", CAUSES[policy]
+    assert not far(differences(folder, stream, policy, ",".join(causes)))
+    assert far(differences(folder, stream, policy, ",".join(SWITCHES - causes)))
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("stream", "policy"), [run for run in RUNS if run[1] in DIFFERENCES])
-def test_with_the_published_rule_the_explained_differences_vanish(shared_data: Path, stream: str, policy: str) -> None:
-    run, difference = published_run(shared_data / "gavel", stream, policy), DIFFERENCES[policy]
-    make = partial(ByShares, policy=difference.published_rule(), rules=difference.rules)
-    outcome = simulate(run.asked, make(run.asked))
-    if policy != "max_sum_throughput_perf":
-        # Also job by job.
-        assert outcome.finish - run.asked.workload.arrival == pytest.approx(run.completion, rel=0.01, abs=400)
-        assert not far(differences(run, outcome), EQUAL), difference.reason
-    assert not far(differences(run, outcome)), difference.reason
+@pytest.mark.parametrize(
+    ("stream", "policy"), [run for run in EXPLAINED if run[1] in {"fifo", "min_total_duration_perf"}]
+)
+def test_published_choices_give_the_published_times_job_by_job(shared_data: Path, stream: str, policy: str) -> None:
+    folder, (name, agnostic) = shared_data / "gavel", PUBLISHED_POLICIES[policy]
+    options = replace(
+        command_options(name, agnostic=agnostic, published="all"),
+        trace=folder / "published" / f"{stream}.csv.gz",
+        throughputs=folder / "simulation_throughputs.json.gz",
+        cluster=cluster_of(row_of(folder, stream, policy)),
+    )
+    asked, _ = scenario(options)
+    outcome = simulate(asked, dispatcher(options, asked))
+    with gzip.open(folder / "published" / "completion_times.csv.gz", "rt") as file:
+        rows = [row for row in csv.DictReader(file) if (row["stream"], row["policy"]) == (stream, policy)]
+    times = np.array([float(row["completion_s"]) for row in sorted(rows, key=lambda row: int(row["job"]))])
+    assert outcome.finish - asked.workload.arrival == pytest.approx(times, rel=EQUAL, abs=400)
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("stream", "policy"), [run for run in RUNS if run[1] in DIFFERENCES])
+@pytest.mark.parametrize(("stream", "policy"), [run for run in EXPLAINED if "cost" not in run[1]])
 def test_where_runs_differ_ours_does_more_with_the_cluster(shared_data: Path, stream: str, policy: str) -> None:
     """Jobs are done earlier on average, or the last of them is, and neither is much later."""
-    run = published_run(shared_data / "gavel", stream, policy)
-    found = differences(run, simulate(run.asked, WAYS[policy](run.asked)))
+    found = differences(shared_data / "gavel", stream, policy)
     assert min(found["makespan_s"], found["mean_jct_s"]) < 0.0
     assert found["makespan_s"] <= 0.01
     assert found["mean_jct_s"] <= 0.04
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bisected_makespan_has_the_shares_at_which_the_published_solver_stops(seed: int) -> None:
+    ecos = pytest.importorskip("ecos")
+    rng = np.random.default_rng(seed)
+    count, types = int(rng.integers(2, 40)), 3
+    asked = problem(
+        rng.uniform(0.2, 60, (count, types)), rng.integers(1, 9, types) * 3.0,
+        scale=rng.choice([1, 2, 4], count), steps=rng.uniform(1e4, 1e7, count),
+    )  # fmt: skip
+    found = bisected_makespan_policy(asked)
+    jobs, least = asked.jobs, makespan_policy(asked).objective
+    assert least * (1 - 1e-6) <= found.objective <= 1.06 * least
+    assert (found.effective_throughput >= jobs.steps / found.objective * (1 - 1e-6)).all()
+    cell, cells = np.arange(count * types), count * types
+    held = np.repeat(jobs.scale, types).astype(np.float64)
+    rows = (
+        -sparse.eye_array(cells),
+        sparse.csr_array((held, (cell % types, cell))),
+        sparse.csr_array((np.ones(cells), (cell // types, cell))),
+        sparse.csr_array((-jobs.throughputs.ravel(), (cell // types, cell))),
+    )
+    most = np.concatenate([np.zeros(cells), asked.cluster.workers, np.ones(count), -jobs.steps / found.objective])
+    cones = {"l": len(most), "q": [], "e": 0}
+    x = ecos.solve(np.zeros(cells), sparse.csc_matrix(sparse.vstack(rows)), most, cones, verbose=False)["x"]
+    assert found.shares == pytest.approx(x.reshape(count, types), abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_max_min_fairness_stops_where_the_published_solver_does(seed: int) -> None:
+    """Its program has a level after the shares, which each job's weighted throughput exceeds."""
+    ecos = pytest.importorskip("ecos")
+    rng = np.random.default_rng(seed)
+    count, types = int(rng.integers(2, 40)), 3
+    asked = problem(
+        rng.uniform(0.2, 60, (count, types)), rng.integers(1, 9, types) * 3.0,
+        scale=rng.choice([1, 2, 4], count), weight=rng.choice([1.0, 5.0], count),
+    )  # fmt: skip
+    found, jobs, workers = stopped_max_min_policy(asked), asked.jobs, asked.cluster.workers
+    gain = jobs.throughputs / (jobs.weight * (jobs.throughputs @ (workers / workers.sum())) / jobs.scale)[:, None]
+    cell, cells = np.arange(count * types), count * types
+    held, every = np.repeat(jobs.scale, types).astype(np.float64), np.arange(count)
+    levels = (
+        np.append(-gain.ravel(), np.ones(count)),
+        (np.append(cell // types, every), np.append(cell, 0 * every + cells)),
+    )
+    rows = (
+        -sparse.eye_array(cells, cells + 1),
+        sparse.csr_array((held, (cell % types, cell)), shape=(types, cells + 1)),
+        sparse.csr_array((np.ones(cells), (cell // types, cell)), shape=(count, cells + 1)),
+        sparse.csr_array(levels),
+    )
+    most = np.concatenate([np.zeros(cells), workers, np.ones(count), np.zeros(count)])
+    cones = {"l": len(most), "q": [], "e": 0}
+    cost = np.append(np.zeros(cells), -1.0)
+    x = ecos.solve(cost, sparse.csc_matrix(sparse.vstack(rows)), most, cones, verbose=False)["x"][:-1]
+    assert found.shares == pytest.approx(x.reshape(count, types), abs=1e-3)
+    assert_valid(asked, found)
+
+
+def test_steps_per_second_are_added_up_and_shared_by_jobs_that_are_alike() -> None:
+    """Two jobs of long steps are alike; the one of short steps gets the fast type although it gains less there."""
+    asked = problem([[9.0, 8.0], [4.0, 1.0], [4.0, 1.0]], [1.0, 1.0])
+    assert sum_policy(asked).shares == pytest.approx(np.array([[0, 1], [0.5, 0], [0.5, 0]]), abs=1e-4)
+    priced = replace(asked, cluster=replace(asked.cluster, usd_per_hour=np.array([8.0, 1.0])))
+    assert sum_policy(priced, per_dollar=True).shares[0] == pytest.approx([0, 1], abs=1e-4)
+    assert sorted(sum_policy(asked, centered=False).shares[1:, 0]) == pytest.approx([0, 1])
+    assert sum_policy(asked, steps=False).objective == pytest.approx(max_throughput_policy(asked).objective)
+    with pytest.raises(BadProblem, match="needs the price"):
+        sum_policy(asked, per_dollar=True)
+
+
+def test_uniform_speeds_divide_types_although_a_job_cannot_run_on_them() -> None:
+    asked = replace(problem([[2.0, 1.0], [1.0, 0.0]], [1.0, 1.0]), centered=True)
+    found = UniformSpeeds(max_min_fairness_policy, None)(asked)
+    assert found.shares[1, 1] == 0
+    # Half of the second job's time is on the type where it cannot run.
+    assert found.shares[1, 0] == pytest.approx(0.5, abs=0.01)
+
+
+def test_help_says_what_each_switch_does() -> None:
+    told = spotctl("lab", "gavel", "simulate", "--help", COLUMNS="120").out
+    assert [name for name in sorted(SWITCHES) if f" {name}  " not in told] == []
 
 
 def test_the_published_table_is_read_completely(shared_data: Path) -> None:

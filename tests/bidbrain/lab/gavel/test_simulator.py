@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from bidbrain.arrays import Floats, Ints
 from bidbrain.gavel.policies import policy_named
-from bidbrain.gavel.policies.base import Policy, Warm
+from bidbrain.gavel.policies.base import Policy
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
 from bidbrain.gavel.rounds import RoundCandidates
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, DispatchRules, InOrder
@@ -142,7 +142,7 @@ def test_deadlines_are_planned_two_rounds_early_within_the_jobs_reserve() -> Non
     seen = []
 
     class Seeing(Fixed):
-        def __call__(self, problem: AllocationProblem, _warm: Warm | None = None) -> ClusterAllocation:
+        def __call__(self, problem: AllocationProblem, /) -> ClusterAllocation:
             seen.append(problem.jobs.slo_seconds.tolist())
             return super().__call__(problem)
 
@@ -176,7 +176,7 @@ def test_deadlines_that_can_be_kept_are_kept_at_less_than_the_price_of_speed() -
 
 
 def test_periodic_policies_reallocate_without_arrivals_or_departures() -> None:
-    asked = scenario(workload([[1.0]], [7200]), [1])
+    asked = scenario(workload([[1.0]], [18_000]), [1])
     plain = simulate(asked, ByShares(asked, Fixed({"0": [1.0]})))
     periodic = simulate(asked, ByShares(asked, Fixed({"0": [1.0]}), DispatchRules(periodic=True)))
     assert (plain.allocations, periodic.allocations) == (1, 5)
@@ -305,6 +305,19 @@ def test_only_measured_jobs_count_and_the_simulation_ends_with_them() -> None:
     assert outcome.end == 720
 
 
+def test_newcomers_wait_for_the_next_allocation_if_asked_and_take_up_idle_workers() -> None:
+    """As published, also on an idle cluster, if another job is still to come."""
+    wait = DispatchRules(newcomers_wait=True)
+    asked = scenario(workload([[1.0]] * 4, [720, 360, 360, 360], arrival=[0, 100, 1200, 5000]), [3])
+    assert play(asked).finish.tolist() == [720, 720, 1560, 5360]
+    assert play(asked, rules=wait).finish.tolist() == [720, 720, 5360, 5360]
+    # The second job has no share and runs on an idle worker, which the last then takes up until it is allocated.
+    jobs = workload([[1.0]] * 4, [9000, 5400, 360, 360], arrival=[100, 100, 200, 2300])
+    asked, fixed = scenario(jobs, [2]), Fixed({name: [float(name == "0")] for name in "0123"})
+    finish = [simulate(asked, ByShares(asked, fixed, rules)).finish.tolist() for rules in (DispatchRules(), wait)]
+    assert finish[0][1] < finish[1][1]
+
+
 def test_impossible_simulations_are_refused() -> None:
     with pytest.raises(BadWorkload, match=r"job 1 \(kind 1, 4 workers\) and 0 more run on no type"):
         scenario(workload([[1.0], [1.0]], [10, 10], scale=[1, 4]), [2])
@@ -342,3 +355,29 @@ def test_published_results_are_matched_within_three_percent(
         assert np.mean([summarize(draw).average_jct_seconds for draw in draws]) == pytest.approx(jct, rel=0.1)
     if makespan is not None:
         assert found.makespan_seconds == pytest.approx(makespan, rel=0.03)
+
+
+def test_a_spread_job_is_slower_until_a_server_has_room_and_its_move_takes_a_checkpoint() -> None:
+    """Three jobs of two workers on two servers of three: the last has one worker of each until the first is done."""
+    work = workload([[2.0]] * 3, [720, 2160, 1780], scale=[2, 2, 2])
+    work = replace(work, throughputs=replace(work.throughputs, spread=np.ones((3, 1))))
+    asked = replace(scenario(work, [6], checkpoint_seconds=10), per_server=np.array([3.0]))
+    outcome = play(asked)
+    # A round spread, 10 s of a move, and the remaining 1,420 steps at full speed.
+    assert outcome.finish.tolist() == [360, 1080, 360 + 10 + 710]
+    assert (outcome.moves.tolist(), outcome.spread_seconds.tolist()) == ([0, 0, 1], [0, 0, 360])
+    # Who was not measured on several servers waits.
+    waits = replace(asked, workload=replace(work, throughputs=replace(work.throughputs, spread=np.zeros((3, 1)))))
+    assert play(waits).finish.tolist() == [360, 1080, 360 + 890]
+
+
+def test_a_job_with_fewer_steps_left_than_workers_is_dropped_if_asked() -> None:
+    """As published: 361 steps in a round of four workers leave one, which four workers cannot share."""
+    asked = scenario(workload([[1.0], [1.0]], [361, 3600], scale=[4, 1]), [5])
+    dropped = play(replace(asked, drops=True))
+    assert play(asked).finish.tolist() == [361, 3600]
+    assert dropped.dropped.tolist() == [True, False]
+    # Five more rounds of the other job, in which nothing is held.
+    assert dropped.finish[0] == 6 * 360
+    assert dropped.held_seconds[:, 0].tolist() == [360, 3600]
+    assert (summarize(dropped).jobs, summarize(dropped).average_jct_seconds) == (1, 3600)

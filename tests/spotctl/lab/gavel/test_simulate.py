@@ -221,6 +221,9 @@ GENERATED = ("--arrivals", "poisson:900", "--jobs", "0:5")
         (*GENERATED, *CLUSTER, "--policy", "fifo-perf", "--agnostic"),
         (*GENERATED, *CLUSTER, *POLICY, "--measured-pairs", "2"),
         (*GENERATED, *CLUSTER, *POLICY, "--space-sharing", "--measured-pairs", "2"),
+        (*GENERATED, *CLUSTER, *POLICY, "--published", "steps,center"),
+        (*GENERATED, *CLUSTER, "--policy", "queue:fifo", "--published", "all"),
+        (*GENERATED, *CLUSTER, *POLICY, "--published", "all", "--space-sharing"),
     ],
 )
 def test_what_cannot_be_simulated_is_one_line_and_code_2(
@@ -329,9 +332,9 @@ def test_entities_share_the_cluster_by_their_weights(table: Path, tmp_path: Path
     assert sum(group["jobs"] for group in drawn["groups"]) == 8
 
 
-def test_jobs_with_a_higher_priority_finish_earlier(table: Path) -> None:
-    jobs = ("--arrivals", "poisson:0", "--jobs", "24")
-    found = simulated(table, *jobs, *CLUSTER, *POLICY, "--priorities", "1,1,5", "--json").json
+def test_jobs_with_a_higher_priority_finish_earlier(table: Path, tmp_path: Path) -> None:
+    rows = [f"small,-n,{3600 * (1 + number)},1,{1 if number % 3 else 5},-1,0" for number in range(24)]
+    found = simulated(table, "--trace", written(tmp_path, *rows), *CLUSTER, *POLICY, "--json").json
     low, high = found["groups"]
     assert (low["name"], high["name"], low["jobs"] + high["jobs"]) == ("priority 1", "priority 5", 24)
     assert high["average_jct_seconds"] < low["average_jct_seconds"]
@@ -351,29 +354,49 @@ def test_weights_of_the_trace_are_reported_by_priority(table: Path, tmp_path: Pa
         ("--entities", "a=1:lottery"),
         ("--entities", "a=1,a=2"),
         ("--entities", "other=1"),
-        ("--priorities", "1,0"),
     ],
 )
-def test_bad_entities_and_priorities_are_refused(
-    table: Path, tmp_path: Path, words: tuple[str, str], approved: Approved
-) -> None:
+def test_bad_entities_are_refused(table: Path, tmp_path: Path, words: tuple[str, str], approved: Approved) -> None:
     trace = written(tmp_path, "small,-n,14400,1,1,-1,0,research", header=f"{HEADER},entity")
     ended = simulated(table, "--trace", trace, *CLUSTER, "--policy", "hierarchical", *words)
     approved(ended)
 
 
-def test_workers_on_several_servers_are_a_type_with_throughputs_of_their_own(tmp_path: Path) -> None:
-    """Four steps a second on one server, one on several; the job of two workers takes the one server."""
-    kinds = {"('wide', 2)": (4.0, 1.0), "('small', 1)": (2.0, 2.0)}
-    rates = {
-        kind: {name: {"null": both[at]} for name, both in kinds.items()}
-        for at, kind in enumerate(("v100", "v100_unconsolidated"))
-    }
-    table = tmp_path / "placed.json"
-    table.write_text(json.dumps(rates))
-    trace = written(tmp_path, "wide,-n,3600,2,1,-1,0", "small,-n,3600,1,1,-1,0")
-    policy = ("--policy", "max-throughput", "--json")
-    both = simulated(table, "--trace", trace, "--cluster", "v100=2,v100_unconsolidated=2", *policy).json
-    assert both["average_jct_seconds"] == pytest.approx((900 + 1800) / 2)
-    apart = simulated(table, "--trace", trace, "--cluster", "v100_unconsolidated=4", *policy).json
-    assert apart["average_jct_seconds"] == pytest.approx((3600 + 1800) / 2)
+@pytest.fixture
+def placed(tmp_path: Path) -> Path:
+    """A job of two or three workers does four steps a second on one server, and one on several."""
+    kinds = {"('wide', 2)": (4.0, 1.0), "('wide', 3)": (4.0, 1.0), "('small', 1)": (2.0, 2.0)}
+    path = tmp_path / "placed.json"
+    types = ("v100", "v100_unconsolidated")
+    rates = {name: {kind: {"null": both[at]} for kind, both in kinds.items()} for at, name in enumerate(types)}
+    path.write_text(json.dumps(rates))
+    return path
+
+
+def test_workers_under_two_names_are_the_same_workers(placed: Path, tmp_path: Path, approved: Approved) -> None:
+    trace = written(tmp_path, *["wide,-n,3600,2,1,-1,0"] * 4)
+    words = ("--trace", trace, "--policy", "max-throughput", "--json")
+    both, one = (simulated(placed, *words, "--cluster", named) for named in ("v100=4,v100_unconsolidated=4", "v100=4"))
+    # Two jobs at a time on four workers.
+    assert both.json["makespan_seconds"] == one.json["makespan_seconds"] == pytest.approx(1800, rel=0.01)
+    assert both.json["utilization"] == pytest.approx(1, rel=0.01)
+    apart = simulated(placed, *words, "--cluster", "v100_unconsolidated=4").json
+    assert apart["makespan_seconds"] == pytest.approx(7200, rel=0.01)
+    approved(simulated(placed, *words, "--cluster", "v100=4,v100_unconsolidated=2"))
+    approved(simulated(placed, *words, "--cluster", "v100=4/0"))
+    approved(simulated(placed, *words, "--cluster", "v100=4/1.5"))
+
+
+def test_big_jobs_come_first_onto_a_server_and_the_others_are_spread(placed: Path, tmp_path: Path) -> None:
+    """On two servers of three workers, jobs of three and two are each on one; a second of two has a worker of each."""
+    trace = written(tmp_path, "wide,-n,1440,2,1,-1,0", "wide,-n,7200,3,1,-1,0", "small,-n,3600,1,1,-1,0")
+    words = ("--trace", trace, "--policy", "max-throughput", "--cluster")
+    two = simulated(placed, *words, "v100=6/3", "--json").json
+    assert two["average_jct_seconds"] == pytest.approx((360 + 1800 + 1800) / 3)
+    assert two["spread"] == 0
+    out = tmp_path / "out"
+    ended = simulated(placed, *words, "v100=6/2", "--out", out)
+    assert "spread over servers, of the time of jobs on several workers" in ended.out
+    rows = list(csv.DictReader((out / "jobs.csv").read_text().splitlines()))
+    assert [float(row["jct_seconds"]) for row in rows] == [360, 7200, 1800]
+    assert [float(row["spread_seconds"]) for row in rows] == [0, 7200, 0]

@@ -140,20 +140,62 @@ def test_what_cannot_be_kept_is_told_and_the_rest_solved(tmp_path: Path) -> None
     assert told["hours"]["late"] == {"v100": pytest.approx(1e6 / 3600)}
 
 
-def test_workers_apart_are_workers_of_their_own(tmp_path: Path) -> None:
-    workers = {"v100": 4, "v100_unconsolidated": 4}
+PLACED = [job(id=f"j{m}", scale=2, throughputs={"v100": 10.0, "v100_unconsolidated": 9.0}) for m in range(4)]
+
+
+def test_a_type_that_is_spread_over_servers_draws_on_the_same_workers(tmp_path: Path) -> None:
+    """Four workers are four, under both names or one, in every policy."""
+    for policy in ("max-min-fairness", "max-throughput", "hierarchical"):
+        answers = [
+            solve(tmp_path, {"workers": workers, "jobs": PLACED}, "--policy", policy, "--json").json
+            for workers in ({"v100": 4, "v100_unconsolidated": 4}, {"v100": 4})
+        ]
+        held = [2 * sum(sum(row.values()) for row in told["allocation"].values()) for told in answers]
+        assert held == pytest.approx([4.0, 4.0])
+        assert answers[0]["effective_throughput"] == pytest.approx(answers[1]["effective_throughput"])
+
+
+def test_jobs_run_where_they_are_faster_and_one_worker_is_on_one_server(tmp_path: Path) -> None:
+    workers = {"v100": 8, "v100_unconsolidated": 8}
     jobs = [
-        job(id="wide", scale=4, throughputs={"v100": 8.0, "v100_unconsolidated": 2.0}),
+        job(id="wide", scale=4, throughputs={"v100": 1.0, "v100_unconsolidated": 2.0}),
         job(id="small", throughputs={"v100": 1.0}),
         job(id="stays", scale=2, throughputs={"v100": 1.0}),
     ]
-    content = {"workers": workers, "jobs": jobs}
-    told = solve(tmp_path, content, "--policy", "max-throughput", "--json").json
-    # A job on one worker is at home anywhere; one on several only where it was measured.
-    assert sum(told["allocation"]["small"].values()) == pytest.approx(1.0)
-    assert told["allocation"]["stays"] == {"v100": pytest.approx(1.0)}
-    assert told["allocation"]["wide"]["v100_unconsolidated"] == pytest.approx(0.5)
+    told = solve(tmp_path, {"workers": workers, "jobs": jobs}, "--policy", "max-throughput", "--json").json
+    assert told["allocation"] == {
+        "wide": {"v100_unconsolidated": pytest.approx(1.0)},
+        "small": {"v100": pytest.approx(1.0)},
+        "stays": {"v100": pytest.approx(1.0)},
+    }
     assert told["cost_usd_per_hour"] is None
+
+
+def test_servers_take_big_jobs_first_and_the_others_are_spread(tmp_path: Path) -> None:
+    """Three servers of four: three jobs of three workers have one each, and the fourth one worker of each."""
+    jobs = [
+        *(job(id=f"three{m}", scale=3, throughputs={"v100": 9.0, "v100_unconsolidated": 6.0}) for m in range(4)),
+        job(id="eight", scale=8, throughputs={"v100": 9.0}),
+    ]
+    content = {"workers": {"v100": 12}, "servers": {"v100": 4}, "jobs": jobs[:4], "prices": {"v100": 2.0}}
+    told = solve(tmp_path, content, "--policy", "max-min-fairness", "--json").json
+    spread = [row.get("v100_unconsolidated", 0.0) for row in told["allocation"].values()]
+    assert sum(spread) == pytest.approx(1.0)
+    assert sum(sum(row.values()) for row in told["allocation"].values()) == pytest.approx(4.0)
+    assert sum(told["effective_throughput"].values()) == pytest.approx(3 * 9 + 6)
+    assert told["cost_usd_per_hour"] == pytest.approx(24.0)
+    # No server has eight workers, and there is no throughput on several.
+    told = solve(tmp_path, {**content, "jobs": jobs}, "--policy", "max-min-fairness", "--json").json
+    assert told["status"] == "relaxed"
+    assert told["allocation"]["eight"] == {}
+
+
+def test_servers_without_room_for_a_job_that_was_not_measured_on_several_are_told(tmp_path: Path) -> None:
+    jobs = [job(id=f"j{m}", scale=3, throughputs={"v100": 9.0}) for m in range(4)]
+    content = {"workers": {"v100": 12}, "servers": {"v100": 4}, "jobs": jobs}
+    told = solve(tmp_path, content, "--policy", "max-min-fairness", "--json").json
+    assert "has no throughput on v100_unconsolidated: add it" in told["infeasible"][0]
+    assert sum(told["effective_throughput"].values()) == pytest.approx(27.0)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +241,9 @@ def test_workers_apart_are_workers_of_their_own(tmp_path: Path) -> None:
         "[" * 100_000,
         '{"workers": {"v100": ' + "9" * 5000 + "}}",
         '{"workers": {"v100": 1}, "jobs": [{"id": "a", "throughputs": {"v100": 1e999}}]}',
+        changed(workers={"v100": 4, "v100_unconsolidated": 3, "k80": 1}),
+        changed(servers={"tpu": 4}),
+        changed(servers={"v100": 0}),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, content: object, approved: Approved) -> None:

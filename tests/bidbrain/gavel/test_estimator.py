@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bidbrain.arrays import Floats
-from bidbrain.lab.gavel.estimator import (
+from bidbrain.gavel.estimator import (
     BadFingerprint,
     LowRankModel,
     estimate,
     filled,
     pairs_of_new,
     shares_of,
-    with_estimated_pairs,
 )
-from bidbrain.lab.gavel.workload import JobKind, Throughputs
+from bidbrain.lab.gavel.workload import JobKind, Throughputs, with_estimated_pairs
 from spotctl.lab.gavel.throughputs_file import read_throughputs
 
 SEEDS = st.integers(0, 2**32)

@@ -6,14 +6,13 @@ Rows of jobs vary in few directions, so a row with gaps is completed by the low-
 (probabilistic PCA, Tipping and Bishop 1999): `x = mean + W z + noise`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import BidBrainError
-from bidbrain.lab.gavel.workload import Throughputs
 
 _MAX_RANKS = 8
 _ROUNDS = 200
@@ -166,42 +165,60 @@ def _ratio(together: Floats, alone: Floats) -> Floats:
     return np.where(np.isnan(together) | np.isnan(alone), np.nan, shares)
 
 
-def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> Throughputs:
-    """The throughputs as a scheduler believes them that measures only `measured` pairs of each kind of job.
+@dataclass(frozen=True, slots=True)
+class SpeedsByOthers:
+    """A job's speeds on types that it has not run on, from those of other jobs: the number of these, and the mean error
+    of the logarithm on `cells` that were held out, next to that of the `expected` speeds."""
 
-    Each single-worker kind that runs on every type is new in turn: its pairs are estimated from the measured ones, with
-    the other kinds as references. A pair that neither side measured gets the mean of both estimates. Whether two jobs
-    fit on a worker together is known for all pairs.
+    speeds: Mapping[str, float]
+    jobs: int
+    cells: int
+    error: float
+    expected_error: float
+
+
+LEAST_JOBS, _LEAST_CELLS = 4, 6
+
+
+def speeds_by_others(
+    known: Mapping[str, float], others: Sequence[Mapping[str, float]], expected: Mapping[str, float]
+) -> SpeedsByOthers | None:
+    """A job's speeds by type, completed by those of at least four other jobs. `expected` are the speeds by type that
+    would be assumed of any job. None unless the completed speeds are closer than these on at least six held-out ones.
+
+    Jobs' own units differ: rows are ratios to the speed on one type that this job, and most others, have run on.
     """
-    single = [i for i, kind in enumerate(throughputs.kinds) if kind.scale == 1 and (throughputs.alone[i] > 0).all()]
-    cells = np.ix_(single, single)
-    alone, truth = throughputs.alone[single], throughputs.together[cells]
-    seen = _measured_cells(truth.shape[:3], measured, seed)
-    estimates = truth.copy()
-    for new in range(len(single)):
-        kept = np.delete(np.arange(len(single)), new)
-        known = np.where(seen[new, kept][:, :, None], truth[new, kept], np.nan)
-        estimates[new, kept] = pairs_of_new(alone[kept], truth[np.ix_(kept, kept)], alone[new], known)
-    either = (seen | seen.swapaxes(0, 1))[..., None] | (truth == 0)
-    believed = throughputs.together.copy()
-    # The other side's estimate has the two jobs in the opposite order.
-    believed[cells] = np.where(either, truth, (estimates + estimates.swapaxes(0, 1)[..., ::-1]) / 2)
-    return replace(throughputs, together=believed)
+    bases = sorted(known.keys() & expected.keys(), key=lambda name: (-sum(name in job for job in others), name))
+    if not bases:
+        return None
+    base = bases[0]
+    rows = [job for job in others if base in job and len(job.keys() & expected.keys()) > 1]
+    kinds = sorted(kind for kind in expected if kind != base and sum(kind in job for job in rows) > 1)
+    if len(rows) < LEAST_JOBS or all(kind in known for kind in kinds):
+        return None
 
+    def ratios(job: Mapping[str, float]) -> Floats:
+        per_expected = {kind: np.log(speed / expected[kind]) for kind, speed in job.items() if kind in expected}
+        return np.array([per_expected.get(kind, np.nan) - per_expected[base] for kind in kinds])
 
-def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bools:
-    """Which pairs (job, other job, type) are measured: as many for each job, drawn at random, and jobs of one kind."""
-    kinds, _, types = shape
-    if kinds < 4 or not 0 < measured <= (kinds - 1) * types:
-        raise BadFingerprint(
-            f"{measured} measured pairs per kind of job: estimates need at least four kinds that run on every type, and"
-            f" from 1 to {max(kinds - 1, 0) * types} pairs of each"
-        )
-    seen = np.zeros(shape, dtype=np.bool_)
-    for new in range(kinds):
-        drawn = np.random.default_rng([seed, new]).choice((kinds - 1) * types, size=measured, replace=False)
-        others = np.zeros((kinds - 1) * types, dtype=np.bool_)
-        others[drawn] = True
-        seen[new, np.delete(np.arange(kinds), new)] = others.reshape(kinds - 1, types)
-        seen[new, new] = True
-    return seen
+    references, own = np.array([ratios(job) for job in rows]), ratios(known)
+    misses, expected_misses = list[float](), list[float]()
+    for number, row in enumerate(references):
+        rest = np.delete(references, number, axis=0)
+        seen = ~np.isnan(rest).all(axis=0)
+        asked = np.isnan(own) & ~np.isnan(row) & seen
+        if asked.any():
+            guess, _ = estimate(rest[:, seen], np.where(np.isnan(own), np.nan, row)[seen])
+            misses += (guess[asked[seen]] - row[asked]).tolist()
+            expected_misses += row[asked].tolist()
+    error, expected_error = (float(np.abs(each).mean()) if each else np.inf for each in (misses, expected_misses))
+    if len(misses) < _LEAST_CELLS or error >= expected_error:
+        return None
+    completed, _ = estimate(references, own)
+    scale = known[base] / expected[base]
+    speeds = {
+        kind: scale * expected[kind] * float(np.exp(ratio))
+        for kind, ratio in zip(kinds, completed, strict=True)
+        if kind not in known
+    }
+    return SpeedsByOthers(speeds, len(rows), len(misses), error, expected_error)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bidbrain.gavel.order import length_of
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueRound
+from bidbrain.gavel.queue import MEAN_COMPLETION, JobQueue, QueueJob, QueueRound
 from bidbrain.gavel.scheduler import next_round
 
 _MAX_ROUNDS = 3000
 _FINE_ROUNDS = 150
 """Rounds beyond this number are longer, twice as long after each further `_FINE_ROUNDS`."""
-_DONE = 1e-9
+_DONE, _WHOLE = 1e-9, 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,10 @@ def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, f
     for number in range(_MAX_ROUNDS):
         if not queue.jobs or all(left[job.name] == float("inf") for job in queue.jobs):
             break
-        previous = next_round(queue, previous)
-        length = queue.round_seconds * 2.0 ** max(0, number // _FINE_ROUNDS - 1)
+        before_that, previous = previous, next_round(queue, previous)
+        length = queue.terms.round_seconds * 2.0 ** max(0, number // _FINE_ROUNDS - 1)
+        if before_that is not None and before_that.machines == previous.machines:
+            length = max(length, unchanged_seconds(previous))
         jobs = [_with(job, previous, queue.now) for job in queue.jobs]
         for before, job in zip(queue.jobs, jobs, strict=True):
             delay[job.name] = job.swap_seconds if job.holds() and not before.holds() else delay[job.name]
@@ -90,6 +92,19 @@ def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, f
                 ends[job.name] = now - began
         queue = replace(queue, now=now, jobs=tuple(job for job in jobs if job.name not in ends))
     return {name: JobCourse(tuple(_merged(parts)), ends.get(name)) for name, parts in turns.items()}
+
+
+def unchanged_seconds(decided: QueueRound) -> float:
+    """How long further rounds decide the same, if until then no job comes or ends: 0 where that is not known."""
+    queue, parts = decided.queue, [part for shares in decided.shares.values() for part in shares.values()]
+    guessed = any(job.work is None and job.work_high is None for job in queue.jobs)
+    if queue.terms.policy != MEAN_COMPLETION or guessed or any(abs(part - round(part)) > _WHOLE for part in parts):
+        return 0.0
+    length = queue.terms.round_seconds
+    limit = queue.terms.max_wait_rounds * length
+    changes = [job.since + (length if job.holds() else limit) - queue.now for job in queue.jobs]
+    changes += [job.paid_until - length - queue.now for job in queue.jobs if job.holds()]
+    return min((seconds for seconds in changes if seconds > 0), default=float("inf"))
 
 
 def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:

@@ -1,0 +1,90 @@
+"""The rows of a queue: numbered, checked, and written only after the last one that was read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota
+from bidbrain.gavel.scheduler import next_round
+from spotctl.log.outcomes import BrokenLog
+from spotctl.log.queue import LOCAL, JobJoined, JobLeft, JobsQueued
+from spotctl.log.store import EventLog
+
+KIND = "local/sim-east/c4.xlarge"
+QUOTA = QueueQuota("local/sim-east/c4", 8.0, {KIND: 4.0})
+
+
+def joined(name: str, deadline: float | None = None) -> JobJoined:
+    job = QueueJob(name, {KIND: 1.0}, 0.0, 0.0, work=10.0, most=2, deadline=deadline)
+    return JobJoined(job, (QUOTA,), clocks=5)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[EventLog]:
+    with EventLog(tmp_path / "log.sqlite") as opened:
+        yield opened
+
+
+def test_a_row_is_written_only_after_the_last_one(log: EventLog) -> None:
+    assert log.add_to_queue(LOCAL, 0, [joined("a"), joined("b")])
+    assert not log.add_to_queue(LOCAL, 0, [joined("c")])
+    assert not log.add_to_queue(LOCAL, 1, [joined("c")])
+    assert not log.add_to_queue(LOCAL, 3, [joined("c")])
+    assert log.add_to_queue("clouds", 0, [joined("c")])
+    assert log.queued(LOCAL, JobsQueued()) == JobsQueued(2, {"a": joined("a"), "b": joined("b")}, changed=True)
+
+
+def test_rows_are_read_as_they_were_written(log: EventLog) -> None:
+    """Rounds too, also from where an earlier reading has ended."""
+    rows = [joined("a", deadline=50.0), joined("b")]
+    queue = JobQueue(1.0, (QUOTA,), tuple(each.job for each in rows))
+    decided = next_round(queue)
+    log.add_to_queue(LOCAL, 0, rows)
+    early = log.queued(LOCAL, JobsQueued())
+    log.add_to_queue(LOCAL, 2, [decided])
+    for known in (early, JobsQueued()):
+        assert log.queued(LOCAL, known) == JobsQueued(3, {"a": rows[0], "b": rows[1]}, decided)
+    later = next_round(replace(queue, now=400.0), decided)
+    log.add_to_queue(LOCAL, 3, [JobLeft("b"), later])
+    assert log.queued(LOCAL, JobsQueued()) == JobsQueued(5, {"a": rows[0]}, later) == log.queued(LOCAL, early)
+
+
+def test_a_job_that_has_left_is_in_no_round(log: EventLog) -> None:
+    rows = [joined("a"), joined("b")]
+    decided = next_round(JobQueue(1.0, (QUOTA,), tuple(each.job for each in rows)))
+    (holder,) = decided.machines
+    log.add_to_queue(LOCAL, 0, [*rows, decided, JobLeft(holder)])
+    known = log.queued(LOCAL, JobsQueued())
+    assert known.changed
+    assert known.last is not None
+    assert not known.last.machines
+    assert [job.name for job in known.last.queue.jobs] == [name for name in ("a", "b") if name != holder]
+
+
+def test_a_job_has_received_what_rounds_gave_it() -> None:
+    jobs = tuple(joined(name).job for name in ("a", "b"))
+    first = next_round(JobQueue(100.0, (QUOTA,), jobs))
+    (holder,) = first.machines
+    (other,) = {"a", "b"} - {holder}
+    known = JobsQueued(3, {"a": joined("a"), "b": joined("b")}, first)
+    later = known.job(holder, 160.0)
+    assert (later.held, later.received, later.since) == ({KIND: 2}, {KIND: 120.0}, 100.0)
+    assert known.job(other, 160.0) == replace(joined(other).job)
+    second = next_round(JobQueue(160.0, (QUOTA,), (later, known.job(other, 160.0))), first)
+    assert JobsQueued(4, known.joined, second).job(holder, 170.0).received == {KIND: 140.0}
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE queues SET body = replace(body, 'a', 'b')", "DELETE FROM queues WHERE number = 1"]
+)
+def test_a_row_that_is_changed_or_missing_is_found(log: EventLog, tmp_path: Path, change: str) -> None:
+    log.add_to_queue(LOCAL, 0, [joined("a"), joined("b")])
+    with sqlite3.connect(tmp_path / "log.sqlite") as db:
+        db.execute(change)
+    with pytest.raises(BrokenLog, match="row 1 of queue local is missing or was changed"):
+        log.queued(LOCAL, JobsQueued())
