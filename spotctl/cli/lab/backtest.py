@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from bidbrain.lab.backtest.results import JobResult, Variant
 
 app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
-
-_QUIET = "ignore:resource_tracker:UserWarning"
 
 
 @app.command()
@@ -174,49 +170,15 @@ def _answer_frontier(
 def _play(session: Session, windows: Sequence[Variant], schemes: Sequence[str], workers: int) -> list[list[JobResult]]:
     """The jobs of each window under each strategy, replayed in `workers` processes (0: one per core) with a progress
     bar."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    from agileml.engines.interrupts import ignored_by_children
     from bidbrain.lab.backtest.run import portions, run_portion
-    from spotctl.cli.progress import counting
+    from spotctl.cli.progress import in_processes
 
     by_window = [portions(window.scenario, schemes) for window in windows]
     parts = [part for of_window in by_window for part in of_window]
-    results: list[list[JobResult]] = []
-    with counting(session, "replaying", len(parts)) as step, ExitStack() as stack:
-        map_: Callable[..., Iterator[list[JobResult]]] = map
-        if workers != 1:
-            _start_quiet_tracker()
-            # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
-            pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
-            # After Ctrl-C, nobody waits for a replay.
-            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-            map_ = pool.map
-        with ignored_by_children():
-            played = map_(run_portion, parts)
-        for portion in played:
-            results.append(portion)
-            step()
-
+    results = in_processes(session, "replaying", run_portion, parts, workers)
     # The results are in the order of the parts.
     in_order = iter(results)
     return [[result for _ in of_window for result in next(in_order)] for of_window in by_window]
-
-
-def _start_quiet_tracker() -> None:
-    """Starts Python's tracker, which frees a pool's semaphores after Ctrl-C, as it should, but without a warning."""
-    from multiprocessing import resource_tracker
-
-    usual = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (usual, _QUIET)))
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        if usual is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = usual
 
 
 @app.command()

@@ -169,6 +169,11 @@ def load(path: Path, library: Library, remark: Callable[[str], None]) -> tuple[S
     """Reads a scenario and the files that it names, with a remark for the user on how these were read; returns it with
     the schemes to compare in it."""
     file = parsed(path, ScenarioFile)
+    return scenario_of(file, path, library, remark), tuple(file.schemes)
+
+
+def scenario_of(file: ScenarioFile, path: Path, library: Library, remark: Callable[[str], None]) -> Scenario:
+    """The scenario that a file at a path describes."""
     if bool(file.prices) == (file.store is not None):
         raise BadRequest(f"{path}: give either prices (files) or store (markets)")
     lists = [file.on_demand.file] if file.on_demand.file else []
@@ -186,7 +191,7 @@ def load(path: Path, library: Library, remark: Callable[[str], None]) -> tuple[S
         raise BadRequest(f"{path}: {error}") from None
     if how:
         remark(how)
-    return scenario, tuple(file.schemes)
+    return scenario
 
 
 def _scenario(

@@ -1,4 +1,4 @@
-"""`spotctl prices best`: the cheapest machines that fit a wish, over all clouds.
+"""`spotctl prices best`: the cheapest machines that fit a wish, over the clouds with known prices.
 
 Gaps are named: clouds without current prices, and the filter that no machine passes.
 """
@@ -12,10 +12,10 @@ from bidbrain.eviction.hazard import hazard_of
 from pricing_data.availability import Interruption
 from pricing_data.catalog import GPU_MEMORY_GIB, Catalog, InstanceType
 from pricing_data.library import STALE, CloudPrices, Library, Selection, freshness_of_stored
-from pricing_data.list_prices import saving_of
+from pricing_data.list_prices import CsvRow, rows_of, saving_of
 from pricing_data.market import LINUX, NO_ZONE, Market, is_region_of
 from pricing_data.stats import on_demand_of
-from pricing_data.units import SECOND, to_usd
+from pricing_data.units import SECOND, parse_time, parse_usd, to_usd
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 
@@ -90,7 +90,7 @@ class RankedOffer:
         if self.market.is_synthetic:
             return "synthetic"
         if self.shipped:
-            return "list price minus saving, both shipped with spotctl"
+            return f"{'list price minus saving' if self.estimated else 'list of spot prices'}, shipped with spotctl"
         return "on-demand price minus published saving" if self.estimated else "spot price"
 
     def age_seconds(self, now: int) -> float:
@@ -139,12 +139,14 @@ def offers(library: Library, wish: MachineWish, lost_hours: float) -> list[Ranke
         for market, price, seen in _estimates(library.catalog, figures, wish)
         if (market.cloud, market.region, market.instance_type) not in priced
     ]
-    stored = {market.cloud for market in library.store.markets()}
-    return fitting + [
-        replace(_offer(library.catalog, figures, (market, price, seen, True), lost_hours), shipped=True)
-        for market, price, seen in _shipped_estimates(library.catalog, wish)
-        if market.cloud not in stored
-    ]
+    stored = {market.cloud for market in library.store.markets()} | {offer.market.cloud for offer in fitting}
+    shipped = {}
+    for market, price, seen, estimated, on_demand in _shipped_prices(library.catalog, wish):
+        place = (market.cloud, market.region, market.instance_type)
+        if market.cloud not in stored and place not in shipped:
+            offer = _offer(library.catalog, figures, (market, price, seen, estimated), lost_hours)
+            shipped[place] = replace(offer, shipped=True, on_demand=on_demand)
+    return [*fitting, *shipped.values()]
 
 
 def _spot_markets(library: Library, wish: MachineWish) -> list[Market]:
@@ -166,15 +168,43 @@ def _estimates(
             yield market, price, saving.as_of
 
 
-def _shipped_estimates(catalog: Catalog, wish: MachineWish) -> Iterator[tuple[Market, int, int]]:
-    """On-demand price x (1 - saving), by the lists that are shipped; as old as the older of the two."""
+def _shipped_prices(catalog: Catalog, wish: MachineWish) -> Iterator[tuple[Market, int, int, bool, int]]:
+    """Spot prices by the lists that are shipped, the newest lists first: market, price, moment, whether it is an
+    estimate, and the price on demand. Of machines that the dated list of GPUs lacks, on-demand price x (1 - saving)."""
+    for market, row in _shipped_gpus(catalog, wish):
+        if row["spot"]:
+            price, seen, is_estimate = parse_usd(row["spot"]), parse_time(row["spot_asof"]), row["certainty"] != "list"
+            yield market, price, seen, is_estimate, parse_usd(row["on_demand"])
     for on_demand in catalog.prices:
         saving = saving_of(on_demand.cloud, on_demand.instance_type)
         if saving is None or on_demand.os != wish.os:
             continue
         market = Market(on_demand.cloud, on_demand.region, NO_ZONE, on_demand.instance_type, on_demand.os)
         if wish.selection.matches(market, catalog) and _fits(catalog, wish, market):
-            yield market, round(on_demand.price * (1 - saving[0])), min(on_demand.as_of, saving[1])
+            price, seen = round(on_demand.price * (1 - saving[0])), min(on_demand.as_of, saving[1])
+            yield market, price, seen, True, on_demand.price
+
+
+def _shipped_gpus(catalog: Catalog, wish: MachineWish) -> Iterator[tuple[Market, CsvRow]]:
+    """The rows of the dated list of GPUs' prices that fit."""
+    for row in rows_of("gpu_prices"):
+        market = Market(row["cloud"], row["region"], NO_ZONE, row["instance_type"], wish.os)
+        if wish.os == LINUX and wish.selection.matches(market, catalog) and _fits(catalog, wish, market):
+            yield market, row
+
+
+def on_demand_only(library: Library, wish: MachineWish, shown: Iterable[RankedOffer]) -> list[str]:
+    """For each cloud of which no offer is shown, the cheapest fitting machine of its shipped on-demand prices."""
+    with_offers = {offer.market.cloud for offer in shown}
+    cheapest: dict[str, tuple[float, str, str]] = {}
+    for market, row in _shipped_gpus(library.catalog, wish):
+        if market.cloud not in with_offers:
+            price = float(row["on_demand"])
+            cheapest[market.cloud] = min(cheapest.get(market.cloud, (inf, "", "")), (price, str(market), row["asof"]))
+    return [
+        f"of {cloud}, only on-demand prices are shipped: {market} ${price:.2f}/h ({asof})"
+        for cloud, (price, market, asof) in sorted(cheapest.items())
+    ]
 
 
 def _fits(catalog: Catalog, wish: MachineWish, market: Market) -> bool:
@@ -285,7 +315,7 @@ def last_filter(library: Library, wish: MachineWish) -> tuple[str, int] | None:
     figures, catalog = _InterruptionFigures(library.store.interruptions()), library.catalog
     stored, before = {market.cloud for market in library.store.markets()}, 0
     for option, looser in _steps(wish):
-        shipped = {market for market, _, _ in _shipped_estimates(catalog, looser) if market.cloud not in stored}
+        shipped = {market for market, *_ in _shipped_prices(catalog, looser) if market.cloud not in stored}
         estimated = {market for market, _, _ in _estimates(catalog, figures, looser)}
         left = len({*_spot_markets(library, looser), *shipped, *estimated})
         if not left:

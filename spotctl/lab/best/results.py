@@ -32,11 +32,11 @@ def _share(value: float) -> str:
 
 def _market(offer: RankedOffer) -> Text:
     name = market_name(offer.market)
-    if not offer.estimated:
+    if not offer.estimated and not offer.shipped:
         return name
     # A list can be years old, and its date says more than its age.
     dated = f", {format_time(offer.seen)[:10]}" if offer.shipped else ""
-    return name.append(f" (estimated{dated})", style="yellow")
+    return name.append(f" ({'estimated' if offer.estimated else 'list'}{dated})", style="yellow")
 
 
 def _gpus(offer: RankedOffer) -> str:
