@@ -36,6 +36,7 @@ class Sample:
 
 OF_FILES = "files without a column for the cloud are those of AWS, whose JSON can be imported, too"
 OF_THE_PAPER = "figures printed in the dissertation"
+REPRODUCED = "a result of the paper, reproduced"
 SAMPLES = (
     *(
         Sample(
@@ -54,14 +55,14 @@ SAMPLES = (
         for name in ("aws", "gcp", "azure")
     ),
     Sample("a Gavel policy", ("allox_policy", "allox"), "baselines"),
-    Sample("a strategy", ("TierML", "tierml"), "standard"),
+    Sample("a strategy", ("TierML", "tierml"), "standard", elsewhere={"spotctl/lab/papers/market": REPRODUCED}),
     Sample("a report column", ("usd_per_million_samples",)),
     Sample("a billing rule", ("FIRST_HOUR_FREE", "per-second-first-hour-free"), "aws"),
     Sample("a built-in trainer", ("MLR", "mlr"), "mlr"),
     Sample("a webhook shape", ("_discord", "discord.com")),
     Sample("a flag of `launch`", ("max_cost",)),
     Sample("a lease time", ("LeaseTimes",), calls=True),
-    Sample("a stage threshold", ("Thresholds",)),
+    Sample("a stage threshold", ("Thresholds",), elsewhere={"spotctl/lab/papers/agileml": REPRODUCED}),
     Sample("an eviction model", ("boosted", "boosting"), "boosting"),
     Sample("an export format", (".csv.gz",)),
 )

@@ -26,10 +26,11 @@ from spotctl.cli import (
     returning,
     status,
     trying,
+    ui,
 )
 from spotctl.cli.boundary import INTERRUPTED, exit_code_of, warning_line
 from spotctl.cli.command_groups import CommandGroup, after_global_options, check_not_removed, named_part
-from spotctl.cli.lab import backtest, beta, gavel, parallel, parallel_train, train
+from spotctl.cli.lab import backtest, beta, gavel, parallel, parallel_train, reproduce, train
 from spotctl.cli.prices import fetch, markets, ranked_offers
 from spotctl.cli.session import Session
 
@@ -46,7 +47,7 @@ _COMMANDS: tuple[tuple[str, str, Callable[..., None], str], ...] = (
     (_START, "doctor", doctor.doctor, "Check versions, credentials, quotas and leftovers."),
     (_START, "schema", init.schema, "Print the JSON Schema of job files, for your editor."),
     (_RUNS, "status", status.status, "Show machines, progress and cost; --watch shows them live."),
-    (_RUNS, "ui", status.ui, "Show all runs and nights in a browser."),
+    (_RUNS, "ui", ui.ui, "Show money, runs and nights in a browser; stop and resume runs."),
     (_RUNS, "logs", remote.logs, "Show the output of a job's machines."),
     (_RUNS, "stop", returning.stop, "Stop a job, or all jobs, and return the machines."),
     (_RUNS, "resume", launch.resume, "Show a run again, or pick it up after a crash."),
@@ -108,7 +109,10 @@ def _lab() -> typer.Typer:
             "snapshot": fetch.snapshot,
         },
     )
-    lab = _group("Analyses: evictions, backtests, Gavel, pipelines, price history.", {"train": train.train})
+    lab = _group(
+        "Analyses: evictions, backtests, Gavel, pipelines, price history, papers.",
+        {"train": train.train, "reproduce": reproduce.reproduce},
+    )
     for name, group in (
         ("beta", beta.app),
         ("backtest", backtest.app),

@@ -253,7 +253,7 @@ def _runs(settings: Settings) -> Iterator[Finding]:
     for thing in unowned:
         yield Finding("runs", thing.id, Level.FAILS, f"a {thing.kind} that belongs to no run", "run spotctl gc")
     if not interrupted and not unowned:
-        running = sum(word in ("running", "stopping") for _, word in words)
+        running = sum(word in ("running", "stopping", "waiting") for _, word in words)
         yield Finding("runs", "orphans", Level.GOOD, f"no orphaned resources; {counted(running, 'active run')}")
 
 

@@ -28,7 +28,7 @@ def launch(
     ] = False,
     rehearse: Annotated[
         bool,
-        typer.Option("--rehearse", help="First run the command here for ten seconds, in a copy of its folder."),
+        typer.Option("--rehearse", help="First run the command here for a minute at most, and see it resume."),
     ] = False,
     foreground: ForegroundOption = False,
     output: Annotated[
@@ -56,9 +56,10 @@ def launch(
     Exit codes: 0 done (or you left the window), 1 the job failed, 3 no capacity in time, 4 budget reached, 5
     credentials or permission, 6 the job is already running.
 
-    With --rehearse, a command that fails on this computer within ten seconds, or a trainer that cannot be loaded here,
-    is refused with exit code 2 before anything is rented. If the command writes checkpoints meanwhile, the plan counts
-    their size and time. The setup is not run.
+    With --rehearse, a command that fails on this computer, or a trainer that cannot be loaded here, is refused with
+    exit code 2 before anything is rented. A command with a checkpoint is killed and started again, as init does: launch
+    says whether it resumed, and the plan counts the size and the time of its checkpoints. The setup is not run. On a
+    terminal, the first launch of a job on a cloud proposes that.
 
     Without a terminal, each rental, warning, eviction, checkpoint and end is a line on stderr, with its time.
 
@@ -74,22 +75,18 @@ def launch(
     from spotctl.cli.runs.run_lines import line_printer
     from spotctl.show.plans import plan_answers, plan_tables
 
-    if rehearse:
-        from spotctl.home.paths import Paths
-        from spotctl.run.start.rehearsal import SECONDS, rehearse as rehearsed
-        from spotctl.run.start.runs import check_launchable
+    json_ |= json_lines
+    asks = session.in_terminal and not (rehearse or yes or dry_run or json_)
+    if rehearse or asks:
+        from spotctl.cli.script_trial import rehearsed_jobs
 
-        for number, spec in enumerate(specs):
-            check_launchable(spec)
-            session.remark(f"rehearsing {spec.name} on this computer, for {SECONDS:g} seconds at most")
-            specs[number] = rehearsed(spec, Paths(session.settings.home).cache, say=session.remark)
+        specs = rehearsed_jobs(session, specs, asks=asks)
     jobs = launches.prepare(session, specs, max_cost, attached=attached)
     plans = jobs.planned.plans
     if output is ShownOutput.SCRIPT and jobs.moves:
         raise BadRequest(
             "--output script: the runner moves to a machine, with the output: use spotctl logs -f, or --attached"
         )
-    json_ |= json_lines
     if dry_run and json_:
         answers = [plan_answers.answer(jobs.on_ray)] if jobs.on_ray else plan_answers.answers(jobs.planned)
         session.answer_json(answers[0] if len(answers) == 1 else answers)

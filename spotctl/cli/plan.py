@@ -97,9 +97,15 @@ def plan(
         session.answer_json(answers[0] if len(answers) == 1 else answers)
         raise typer.Exit(exit_code(chain.from_iterable(checks)))
     for plan in planned.plans:
-        session.out.print(
-            plan_tables.plan_view(plan, session.out.width, explain=explain, pace=planned.pace, ways=planned.modes)
+        view = plan_tables.plan_view(
+            plan,
+            session.out.width,
+            explain=explain,
+            pace=planned.pace,
+            ways=planned.modes,
+            mean_ends=planned.mean_ends,
         )
+        session.out.print(view)
 
     # Where all stored prices are old, another remark says so.
     states = [prices.state(planned.at) for prices in planned.clouds]

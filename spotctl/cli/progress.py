@@ -1,8 +1,10 @@
 """Progress bars on stderr; silent when stderr is not a terminal."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from rich.markup import escape
 from rich.progress import (
@@ -18,6 +20,10 @@ from rich.progress import (
 
 from pricing_data.ingest import TaskReport
 from spotctl.cli.session import Session
+
+_Part = TypeVar("_Part")
+_Answer = TypeVar("_Answer")
+_QUIET = "ignore:resource_tracker:UserWarning"
 
 
 @contextmanager
@@ -99,3 +105,45 @@ def counting(session: Session, what: str, total: int) -> Iterator[Callable[[], N
     with _progress(session, *columns) as progress:
         bar = progress.add_task(what, total=total)
         yield lambda: progress.advance(bar)
+
+
+def in_processes(
+    session: Session, what: str, function: Callable[[_Part], _Answer], parts: Sequence[_Part], workers: int
+) -> list[_Answer]:
+    """The function of each part, in `workers` processes (0: one per core) with a progress bar."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from agileml.engines.interrupts import ignored_by_children
+
+    answers: list[_Answer] = []
+    with counting(session, what, len(parts)) as step, ExitStack() as stack:
+        map_: Callable[..., Iterator[_Answer]] = map
+        if workers != 1 and len(parts) > 1:
+            _start_quiet_tracker()
+            # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
+            pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
+            # After Ctrl-C, nobody waits for an answer.
+            stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+            map_ = pool.map
+        with ignored_by_children():
+            mapped = map_(function, parts)
+        for answer in mapped:
+            answers.append(answer)
+            step()
+    return answers
+
+
+def _start_quiet_tracker() -> None:
+    """Starts Python's tracker, which frees a pool's semaphores after Ctrl-C, as it should, but without a warning."""
+    from multiprocessing import resource_tracker
+
+    usual = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (usual, _QUIET)))
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if usual is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = usual

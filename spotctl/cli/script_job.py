@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,64 +12,82 @@ import typer
 
 from pricing_data.units import HOUR, MINUTE, counted
 from spotctl.files.job.conversions import read_span, span_text
-from spotctl.files.job.reader import load
+from spotctl.files.job.reader import load, loads
 from spotctl.files.script.job_text import LOCAL, ScriptAnswers, bucket_example, first_region, job_text
-from spotctl.files.script.reading import FRAMEWORK_CHANGES, REPLACE, Change, TrainingScript, read_script
-from spotctl.files.script.trainer_text import skeleton_of, trainer_job_text
-from spotctl.files.user_files import check_free, write_new
+from spotctl.files.script.reading import FRAMEWORK_CHANGES, REPLACE, Change, TrainingScript, applied, read_script
+from spotctl.files.script.trainer_text import refusal_of, trainer_job_text
+from spotctl.files.user_files import check_free, editor_line, write_new
 from spotctl.home.cloud import rented_clouds
+from spotctl.home.errors import BadRequest
 from spotctl.show.columns import Column, as_json
 
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
+    from spotctl.files.script.trainer_trial import ComparedTrainer
+    from spotctl.run.start.seen_work import Judgement
 
 _OVERWRITE = "or write over it with --force"
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
-    """A script, the job file to write, and whether to write a trainer, to write over files, and to ask nothing."""
+    """A script, the job file to write, and whether to write a trainer, to write over files, to ask nothing, and to try
+    the script with what is allowed."""
 
     script: Path
     job: Path
     trainer: bool
     force: bool
     silent: bool
+    try_: bool = False
+    allowed: tuple[str, ...] = ()
 
 
 def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -> None:
-    """Writes the job file of a script, and with `trainer` a trainer's skeleton, and reports on the script."""
+    """Writes the job file of a script, or with `trainer` of a trainer that is made of it, and reports on the script."""
     # The job runs the script in the folder of the job file, if that contains the script.
     folder, path = request.job.parent.resolve(), request.script.resolve()
     script = read_script(request.script, folder if path.is_relative_to(folder) else path.parent)
     check_free(request.job, force=request.force, cure=_OVERWRITE)
     answers = ScriptAnswers() if request.silent or not session.in_terminal else _asked(request.script)
+    trainer, compared, fill_in, seen = None, None, tuple[str, ...](), None
     if request.trainer:
-        skeleton, fill_in = _write_trainer(request, script, answers)
+        trainer, compared = _write_trainer(request, script, answers)
     else:
-        skeleton, fill_in = None, _write_job(request, script, answers)
+        seen = _seen(session, request, script)
+        if seen is not None:
+            script = _as_seen(script, seen)
+        fill_in = tuple(_write_job(request, script, answers, seen, editor_line(session.settings.home)))
     cost = None if request.trainer or script.resumes else _cost(session, request, answers)
     if json_:
         about = {
             "path": str(script.path),
             "framework": script.libraries.framework,
             "resumes": script.resumes,
+            "tried": None if seen is None else {"verdict": seen.verdict, "saw": seen.saw},
             "cost": cost,
             "changes": script.changes,
             "start_again": list(_start_again(script)),
             "fill_in": list(fill_in),
             "assumed": answers.assumed,
         }
-        trainer = None if skeleton is None else str(skeleton)
-        session.answer_json(as_json(WRITTEN, {"file": str(request.job), "trainer": trainer, "script": about}))
+        difference = None if compared is None else compared.difference
+        files = {"file": str(request.job), "trainer": None if trainer is None else str(trainer)}
+        session.answer_json(as_json(WRITTEN, {**files, "script": about, "difference": difference}))
         return
-    if not request.trainer:
-        _report(session, script, cost)
+    if compared is None:
+        _report(session, script, cost, seen)
+    else:
+        session.say(
+            f"{counted(compared.clocks, 'step')} of {script.path} and of its trainer, from the same weights, with"
+            " the same batches and without dropout: the weights differ by"
+            f" {compared.difference:.1e} of the way that they went"
+        )
+        session.say(*(f"note: {remark}" for remark in compared.remarks))
     if fill_in:
-        where = skeleton or f"run: in {request.job}"
-        session.say(f"To fill in, in {where}: {', '.join(fill_in)}")
-    written = f"{request.job} and {skeleton}" if skeleton else str(request.job)
-    session.remark(f"wrote {written}; {_next(request, script, answers)}")
+        session.say(f"To fill in, in run: in {request.job}: {', '.join(fill_in)}")
+    names = f"{request.job} and {trainer}" if trainer else str(request.job)
+    session.remark(f"wrote {names}; {_next(request, script, answers)}")
 
 
 def _asked(script: Path) -> ScriptAnswers:
@@ -96,8 +115,48 @@ def _span(text: str) -> int:
         raise typer.BadParameter(f"{text!r} {error}; write 90s, 15m or 10h") from None
 
 
-def _write_job(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers) -> Sequence[str]:
+def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> Judgement | None:
+    """The verdict of a trial of the script, or of a copy with the proposed changes; None if it is not tried."""
+    from spotctl.cli.script_trial import may_try, tried
+    from spotctl.files.script.reading import outside_paths
+    from spotctl.run.start.seen_work import Judgement, Verdict
+
+    asks = session.in_terminal and not request.silent
+    if not (asks or request.try_):
+        return None
+    if asks and not may_try(session, str(request.script), outside_paths(script.source), request.allowed):
+        return None
+    count = len(script.changes)
+    changed = {str(script.path): applied(script.source.text, script.changes)} if script.changes else {}
+    if changed:
+        script = read_script(request.script, script.folder, changed[str(script.path)])
+    text, command = job_text(script, ScriptAnswers(), is_trial=True)
+    if command.missing:
+        return Judgement(Verdict.NOT_SEEN, f"only a person can give {', '.join(command.missing)}")
+    spec = replace(loads(text, request.job), workdir=script.folder)
+    seen = tried(session, spec, request.allowed, changed)
+    if changed:
+        seen = replace(seen, saw=f"with {counted(count, 'changed line')}, it {seen.saw}")
+    return seen
+
+
+def _as_seen(script: TrainingScript, seen: Judgement) -> TrainingScript:
+    """The script as a trial saw it: changes that do not help are not proposed."""
+    if seen.verdict == "not seen":
+        return script
+    resumed = seen.verdict == "resumed"
+    return script if script.changes and resumed else replace(script, changes=(), seen=resumed)
+
+
+def _write_job(
+    request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers, seen: Judgement | None, first: str
+) -> Sequence[str]:
     text, command = job_text(script, answers)
+    text = first + text
+    if seen is not None:
+        with_changes = " with the changes that it proposes" if script.changes else ""
+        tried = f"which has tried it{with_changes}: {seen.verdict}."
+        text = text.replace(f"which has read the script ({script.libraries.framework}) and not run it.", tried, 1)
     if script.folder != request.job.parent.resolve():
         text = text.replace("kind: command\n", f"kind: command\nworkdir: {script.folder}\n", 1)
     write_new(request.job, text, force=request.force, cure=_OVERWRITE)
@@ -106,17 +165,25 @@ def _write_job(request: ScriptRequest, script: TrainingScript, answers: ScriptAn
 
 def _write_trainer(
     request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers
-) -> tuple[Path, Sequence[str]]:
+) -> tuple[Path, ComparedTrainer]:
+    """Writes a trainer that trains as the script does, and its job; BadRequest names the lines that it cannot carry."""
+    from agileml.errors import AgileMLError
+    from agileml.runtime.prepared_job import isolated
+    from spotctl.files.script.trainer_trial import compared_trainer
+
     path = request.script.with_name(f"{request.script.stem}_trainer.py")
-    skeleton, missing = skeleton_of(script)
     check_free(path, force=request.force, cure=_OVERWRITE)
+    try:
+        compared = isolated(partial(compared_trainer, script.path, script.folder), str(script.path), script.folder, {})
+    except AgileMLError as error:
+        raise BadRequest(refusal_of(script, str(error))) from error
     app = path.resolve().relative_to(script.folder)
-    text = trainer_job_text(script, answers, str(app))
+    text = trainer_job_text(script, answers, str(app), compared.steps)
     if script.folder != request.job.parent.resolve():
         text = text.replace("kind: agileml", f"workdir: {script.folder}\nkind: agileml", 1)
-    write_new(path, skeleton, force=request.force, cure=_OVERWRITE)
+    write_new(path, compared.text, force=request.force, cure=_OVERWRITE)
     write_new(request.job, text, force=request.force, cure=_OVERWRITE)
-    return path, missing
+    return path, compared
 
 
 def _cost(session: Session, request: ScriptRequest, answers: ScriptAnswers) -> str:
@@ -139,20 +206,38 @@ CHANGE: tuple[Column[Change], ...] = (
     Column("act", "`replace` the line, or `insert` before it"),
     Column("text", "the new line"),
 )
+TRIED: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("verdict", "`resumed`, `restarted` or `not seen`: of the script with its changes, if there are any"),
+    Column("saw", "what was seen"),
+)
 SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("path", "the script, relative to the folder in which the job runs it"),
     Column("framework", "the library that trains"),
     Column("resumes", "whether it goes on after an eviction as it is"),
+    Column("tried", "what a trial saw; null if the script was not tried", of=TRIED),
     Column("cost", "what an eviction costs it; null if it resumes"),
     Column("changes", "changes to the script so that evictions lose no work", each=CHANGE),
     Column("start_again", "plain values that start again after an eviction"),
     Column("fill_in", "values that only a person can give"),
     Column("assumed", "true if nothing was asked"),
 )
+_LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("line", "line of the task"),
+    Column("key", "the part of the task that the job lacks, such as `resources.ports`"),
+    Column("reason", "why, and what to use instead"),
+)
+TASK_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
+    Column("file", "the job file that was written"),
+    Column("tool", "with a task of another tool, which: SkyPilot or dstack", only=lambda row: "tool" in row),
+    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, only=lambda row: "tool" in row),
+)
+"""The JSON of `spotctl init` with a task of another tool."""
 WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
-    Column("trainer", "with a script, the skeleton of a trainer that was written; null without --trainer"),
+    Column("trainer", "with a script, the file of the trainer that was written; null without --trainer"),
+    Column("difference", "how far three steps of script and trainer are apart; null without --trainer"),
     Column("script", "with a script, what was read in it", of=SCRIPT),
+    *TASK_WRITTEN[1:],
 )
 """The JSON of `spotctl init`; without a script, only the first."""
 
@@ -162,15 +247,21 @@ def _start_again(script: TrainingScript) -> Sequence[str]:
     return script.loop.values if uses_loop and script.loop is not None else ()
 
 
-def _report(session: Session, script: TrainingScript, cost: str | None) -> None:
+def _report(session: Session, script: TrainingScript, cost: str | None, seen: Judgement | None) -> None:
+    if seen is not None:
+        session.say(f"{script.path} was tried here: {seen.verdict}: {seen.saw}")
     if cost is None:
-        session.say(f"{script.path} resumes from its checkpoint: an eviction loses only the work since the last save")
+        if seen is None:
+            session.say(
+                f"{script.path} saves and loads its checkpoint, as far as reading it shows; spotctl init"
+                f" {script.path} --try --force kills it here and sees whether it resumes"
+            )
         return
     session.say(f"{script.path} {_lack(script)}: {cost}")
     if not script.changes:
         session.say(
-            f"No loop to change was recognized in {script.path}: save to $SPOTCTL_CHECKPOINT_DIR while it trains, load"
-            " from there when it starts, and uncomment checkpoint: in the job file"
+            f"No lines that would help are known for {script.path}: save to $SPOTCTL_CHECKPOINT_DIR while it trains,"
+            " load from there when it starts, and uncomment checkpoint: in the job file"
         )
         return
     session.say(f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of {script.path}:")
@@ -185,7 +276,7 @@ def _report(session: Session, script: TrainingScript, cost: str | None) -> None:
 
 
 def _lack(script: TrainingScript) -> str:
-    if script.libraries.framework in FRAMEWORK_CHANGES:
+    if script.seen is False or script.libraries.framework in FRAMEWORK_CHANGES:
         return "does not resume"
     if not script.saves_in_time:
         return "saves nothing while it trains"

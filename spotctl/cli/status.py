@@ -1,12 +1,10 @@
-"""`spotctl status` and `spotctl ui`: what runs, and what it has cost, on the terminal and in a browser."""
+"""`spotctl status`: what runs, and what it has cost."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing, nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -16,7 +14,6 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 
 if TYPE_CHECKING:
-    from spotctl.show.costs.cost import Report
     from spotctl.show.runs.reading import LatestRuns
 
 
@@ -133,62 +130,3 @@ def _damaged_status(session: Session, read: LatestRuns, *, json_: bool) -> NoRet
         session.out.print(f"  {machine.id} of run {machine.run}, {machine.market}", soft_wrap=True, markup=False)
     session.remark(*failures)
     raise typer.Exit(1)
-
-
-_AGE_SECONDS = 15.0
-"""Answers that take processes or a network are kept for this long."""
-
-_Answer = TypeVar("_Answer")
-
-
-def ui(
-    context: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1; 0 chooses a free one.")] = 0,
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
-    json_: JsonOption = False,
-) -> None:
-    """Show all runs and nights in a browser: live cost against plan and budget, machines, evictions, loss and output.
-
-    Prints the address of a page on this computer, which changes nothing and renews itself; Ctrl-C ends it. The address
-    has a token, without which users of this computer cannot read it. From another computer: ssh -L PORT:127.0.0.1:PORT
-
-    Example: spotctl ui --port 8600
-    """
-    from secrets import token_urlsafe
-
-    from spotctl.cli import nightly
-    from spotctl.cli.report import gather_report
-    from spotctl.cli.runs import remote_runner
-    from spotctl.show.ui.server import HomePages, PageServer, opened
-
-    session: Session = context.obj
-
-    def costs(job: str, since: str) -> Report:
-        return gather_report(session, [job] if job else (), since, "", "job")
-
-    attended = _kept(lambda: remote_runner.refresh(session))
-    nights = _kept(lambda: nightly.known_jobs(session))
-    with (
-        closing(HomePages(session.settings, attended, nights, costs)) as pages,
-        PageServer(port, token_urlsafe(16), pages.answer) as server,
-    ):
-        pages.prepare()
-        if json_:
-            session.answer_json({"address": server.address})
-        else:
-            session.say(server.address)
-        sys.stdout.flush()  # a program that reads it from a pipe would wait for the end
-        with opened(server, session.remark) if open_ else nullcontext(), suppress(KeyboardInterrupt):
-            server.serve_forever()
-
-
-def _kept(find: Callable[[], _Answer]) -> Callable[[], _Answer]:
-    """An answer that is found again if it is too old."""
-    known: list[tuple[float, _Answer]] = []
-
-    def answer() -> _Answer:
-        if not known or time.monotonic() > known[0][0] + _AGE_SECONDS:
-            known[:] = [(time.monotonic(), find())]
-        return known[0][1]
-
-    return answer

@@ -1,5 +1,6 @@
 """Files that a user names: new ones, written whole and never over another by accident, and copies from web servers."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -51,6 +52,21 @@ def write_new(path: Path, text: str, *, force: bool = False, cure: str = "or del
 def starter_text() -> str:
     """A commented job that runs without changes."""
     return files("spotctl.files.job").joinpath("starter_job.yaml").read_text("utf-8")
+
+
+def editor_line(home: Path) -> str:
+    """The line by which an editor finds the schema of job files, which is stored in the home; empty if that fails."""
+    from spotctl.files.job import reader
+
+    path = home.resolve() / "job.schema.json"
+    text = json.dumps(reader.schema(), indent=1)
+    try:
+        if not path.is_file() or path.read_text("utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_new(path, text, force=True)
+    except (OSError, SpotctlError):
+        return ""
+    return f"# yaml-language-server: $schema={path.as_uri()}\n"
 
 
 _MAX_BYTES = 1 << 30

@@ -3,11 +3,13 @@
 Plain words mean what they mean in YAML 1.2, as in editors: `06:00`, `2026-01-20`, `0x10` and `no` are texts.
 """
 
+import copy
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -33,6 +35,8 @@ class YamlFile:
     content: object
     root: yaml.Node | None
     has_lines: bool = True
+    spelled: Mapping[Loc, Loc] = field(default_factory=dict)
+    """For parts that were moved, where they are in the file."""
 
     def place(self, loc: Loc) -> str:
         """Where a part is, as errors show it: `job.yaml:3`."""
@@ -41,19 +45,35 @@ class YamlFile:
     def line(self, loc: Loc = ()) -> int:
         """The line on which a part begins; for a part that is missing, the line of what should contain it."""
         line, node = 1, self.root
-        for step in loc:
+        for step in self.spelled.get(loc, loc):
             child = _part(node, step)
             if child is None:
                 break
             line, node = child
         return line
 
-    def renamed(self, old: str, new: str) -> "YamlFile":
-        """The file with another name of a key at the top level, in its place."""
-        assert isinstance(self.content, dict)
-        for key, _ in self.root.value if isinstance(self.root, yaml.MappingNode) else ():
-            key.value = new if key.value == old else key.value
-        return replace(self, content={new if name == old else name: part for name, part in self.content.items()})
+    def moved(self, old: Loc, new: Loc) -> "YamlFile":
+        """The file with a part in another place, where its problems have its old name and line.
+
+        BadRequest: the other place has a part already, or something that cannot hold one.
+        """
+        content: Any = copy.deepcopy(self.content)
+        before: Any = content
+        holder: Any = content
+        for step in old[:-1]:
+            before = before[step]
+        part = before.pop(old[-1])
+        for step in new[:-1]:
+            if holder.get(step) is None:
+                holder[step] = {}
+            holder = holder[step]
+        if not isinstance(holder, dict) or new[-1] in holder:
+            other = new if isinstance(holder, dict) else new[:-1]
+            other = self.spelled.get(other, other)
+            message = f"is another spelling of {'.'.join(map(str, new))}, and {'.'.join(map(str, other))} is there too"
+            raise refusal(self, [Problem(old, f"{message}; keep one of them")])
+        holder[new[-1]] = part
+        return replace(self, content=content, spelled={**self.spelled, new: old})
 
     def texts(self, key: str) -> dict[str, str]:
         """The scalar values of a top-level mapping as they are written, before YAML gives them a type."""
@@ -126,7 +146,8 @@ def refusal(file: YamlFile, problems: Iterable[Problem]) -> BadRequest:
     """
     ordered = sorted(problems, key=lambda problem: (problem.is_missing, file.line(problem.loc)))
     first, more = ordered[0], len(ordered) - 1
-    where = f"{file.place(first.loc)}: {'.'.join(map(str, first.loc)) or 'the file'}"
+    name = ".".join(map(str, file.spelled.get(first.loc, first.loc)))
+    where = f"{file.place(first.loc)}: {name or 'the file'}"
     return BadRequest(f"{where}: {first.message}{f' (and {more} more)' if more else ''}")
 
 

@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bidbrain.gavel.queue import ENTITY_POLICIES, MEAN_COMPLETION, POLICIES, ROUND_SECONDS, QueueTerms, QueueUser
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.cloud_settings import TAG_NAME, TAG_VALUE, parsed_table
 from spotctl.home.errors import BadSettings
@@ -20,6 +21,8 @@ from spotctl.home.quotas import Quota, quotas_from
 FILE_NAME = "config.toml"
 _PREFIX = "SPOTCTL_"
 _MAX_WORKERS = 64
+_MAX_WEIGHT = 1000
+_MAX_ROUND = 1440
 T = TypeVar("T")
 
 
@@ -28,7 +31,8 @@ class Settings:
     """Everything that can be set: in the file by these names, in the environment as `SPOTCTL_<NAME>`.
 
     `monthly_budget` in dollars is compared with each month's costs in reports, and each of `monthly_budgets` with those
-    of the runs that have a tag, such as `user=ada`. `tags` are those of all jobs.
+    of the runs that have a tag, such as `user=ada`. `tags` are those of all jobs. The queues of jobs that share quotas
+    have the policy `queue_policy`, unless their jobs name another.
     `keys` and `tables` are the settings of clouds: single ones, such as an endpoint, and the tables named after clouds.
     """
 
@@ -38,6 +42,9 @@ class Settings:
     monthly_budgets: Mapping[str, float] = field(default_factory=dict)
     quotas: tuple[Quota, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    queue_policy: str = MEAN_COMPLETION
+    queue_users: Mapping[str, QueueUser] = field(default_factory=dict)
+    queue_round_minutes: float = ROUND_SECONDS / 60
     keys: Mapping[str, object] = field(default_factory=dict)
     tables: Mapping[str, object] = field(default_factory=dict)
 
@@ -53,6 +60,10 @@ class Settings:
     def flag(self, name: str) -> bool:
         """A cloud's setting that is true or false; false if it is not set."""
         return bool(self.keys.get(name))
+
+    def queue_terms(self, policy: str | None = None) -> QueueTerms:
+        """How jobs share quotas, by a policy that they name."""
+        return QueueTerms(policy or self.queue_policy, self.queue_users, self.queue_round_minutes * 60)
 
     def table(self, cloud: str, kind: type[T]) -> T:
         """The table that is named after a cloud, which is of this kind."""
@@ -141,10 +152,42 @@ def _tags(value: object) -> Mapping[str, str]:
     return {str(name): str(text) for name, text in value.items()}
 
 
+def _queue_policy(value: object) -> str:
+    known = (MEAN_COMPLETION, *POLICIES)
+    if value not in known:
+        raise ValueError(f"one of {', '.join(known)}")
+    return str(value)
+
+
+def _queue_users(value: object) -> Mapping[str, QueueUser]:
+    """Weights by user, and under policy `hierarchical` the order of a user's jobs: `ada=2 fifo`."""
+    if isinstance(value, str):
+        pairs = (pair.partition("=") for pair in value.split(","))
+        value = {name.strip(): text.strip() for name, _, text in pairs}
+    users = dict[str, QueueUser]()
+    for name, text in value.items() if isinstance(value, Mapping) else [("", "")]:
+        weight, _, order = str(text).partition(" ")
+        named = re.fullmatch(TAG_VALUE, str(name)) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", weight)
+        if not named or not 0 < float(weight) <= _MAX_WEIGHT or order not in ("", *ENTITY_POLICIES):
+            raise ValueError(f"a table of users and weights up to {_MAX_WEIGHT}, such as ada = 2 or bob = '1 fifo'")
+        users[str(name)] = QueueUser(float(weight), order or ENTITY_POLICIES[0])
+    return users
+
+
+def _queue_round(value: object) -> float:
+    text = str(value)
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not 1 <= float(text) <= _MAX_ROUND:
+        raise ValueError(f"minutes from 1 to {_MAX_ROUND}")
+    return float(text)
+
+
 _PARSERS: Mapping[str, Callable[[object], object]] = {
     "fetch_workers": _workers,
     "monthly_budget": _dollars,
     "monthly_budgets": _budgets,
+    "queue_policy": _queue_policy,
+    "queue_round_minutes": _queue_round,
+    "queue_users": _queue_users,
     "quotas": quotas_from,
     "tags": _tags,
 }

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from spotctl.planning.values import QuotaSlice
 
 
+_MAX_CHANGES = 6
+
+
 def clock_text(micros: int, now: int) -> str:
     """`03:10Z`, rounded up to a minute; with its date unless that is today's."""
     text = format_time(-(-micros // MINUTE) * MINUTE)
@@ -24,10 +27,16 @@ def clock_text(micros: int, now: int) -> str:
 
 
 def slice_text(own: QuotaSlice, at: int) -> str:
-    """A slice of a quota: `jobb 8 from 03:10Z until 05:20Z`; `at` is the moment of the launch."""
-    begin = own.turn.begin
-    since = " after the others" if begin == inf else f" from {_later(begin, at)}" if begin else ""
-    return f"{own.job} {own.amount}{since}{_until(own, at)}"
+    """A slice of a quota: `jobb 8 from 03:10Z, 16 from 04:00Z until 05:20Z`; `at` is the moment of the launch."""
+    since = ""
+    if own.turn.begins is not None:
+        since = f" from {_between(own.turn.begins, at)}"
+    elif own.turn.begin:
+        since = f" from {_later(own.turn.begin, at)}"
+    changes = "".join(f", {amount} from {_later(begin, at)}" for begin, amount in own.later[:_MAX_CHANGES])
+    if more := len(own.later) - _MAX_CHANGES:
+        changes += f", then {counted(more, 'more change')}" if more > 0 else ""
+    return f"{own.job} {own.amount}{since}{changes}{_until(own, at)}"
 
 
 def turn_text(own: QuotaSlice, at: int) -> str:
@@ -36,7 +45,15 @@ def turn_text(own: QuotaSlice, at: int) -> str:
 
 
 def _until(own: QuotaSlice, at: int) -> str:
-    return "" if own.turn.end == inf else f" until {_later(own.turn.end, at)}"
+    if own.turn.end == inf:
+        return ""
+    return f" until {_later(own.turn.end, at) if own.turn.ends is None else _between(own.turn.ends, at)}"
+
+
+def _between(bounds: tuple[float, float], at: int) -> str:
+    """`03:10Z or later`, or `03:10Z to 05:20Z`."""
+    earliest, latest = bounds
+    return f"{_later(earliest, at)} {'or later' if latest == inf else f'to {_later(latest, at)}'}"
 
 
 def _later(hours: float, at: int) -> str:

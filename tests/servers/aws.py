@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Any, NamedTuple
 from unittest.mock import patch
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 from zlib import crc32
 
 import pytest
@@ -39,6 +39,7 @@ from tests.servers.pulling import Pulled, pulled
 
 ADVISOR_PATH = "/spot-advisor-data.json"
 _BULK = "/offers/v1.0/aws/AmazonEC2/current/"
+_PAGES = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/"
 _BULK_COLUMNS = (
     "SKU,OfferTermCode,RateCode,TermType,PriceDescription,EffectiveDate,StartingRange,EndingRange,Unit,PricePerUnit,"
     "Currency,RelatedTo,LeaseContractLength,PurchaseOption,OfferingClass,Product Family,serviceCode,Location,"
@@ -88,6 +89,8 @@ class AwsCloud:
     products: list[dict[str, Any]] = field(default_factory=list)
     advisor: dict[str, Any] = field(default_factory=dict)
     bulk: dict[str, bytes] = field(default_factory=dict)
+    pages: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By location, the prices of types behind AWS's price pages."""
     advisor_changed: str = "Mon, 01 Jan 2024 06:00:00 GMT"
     page_limit: int = 1000
 
@@ -95,6 +98,11 @@ class AwsCloud:
         target = request.headers.get("x-amz-target", "")
         if request.path == ADVISOR_PATH:
             return Reply(200, json.dumps(self.advisor).encode(), {"Last-Modified": self.advisor_changed})
+        if request.path.startswith(_PAGES):
+            location = unquote(request.path.removeprefix(_PAGES)).partition("/")[0]
+            prices = self.pages.get(location, {})
+            entries = {name: {"Instance Type": name, "price": usd} for name, usd in prices.items()}
+            return Reply(200, json.dumps({"manifest": {}, "regions": {location: entries}}).encode())
         if request.path.startswith(_BULK):
             content = self.bulk.get(request.path.removeprefix(_BULK).removesuffix("/index.csv"))
             return Reply(403, b"<Error><Code>AccessDenied</Code></Error>") if content is None else Reply(200, content)

@@ -108,7 +108,7 @@ def test_an_api_key_brings_google_clouds_prices_of_shipped_machines(monkeypatch:
         fetched = spotctl("prices", "fetch", "--cloud", "gcp", "--json")
         assert (fetched.code, len(fetched.json["tasks"])) == (0, 1), fetched.err
         assert all("a-key" not in str(request) for request in server.requests), "a key in clear"
-    offers = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
+    offers = spotctl("prices", "best", "--cloud", "gcp", "--gpu", "A100:8", "--json").json["offers"]
     (offer,) = offers
     assert offer["market"] == "gcp/us-central1/-/a2-highgpu-8g"
     assert offer["usd_per_hour"] == pytest.approx(96 * 0.01 + 680 * 0.001 + 8)

@@ -5,6 +5,8 @@ A checkpoint is its files, one blob each, and a record that is written last: fil
 
 import json
 import logging
+import os
+import posixpath
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -62,10 +64,16 @@ class StoredCheckpoints:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def put_record(self, record: CheckpointRecord, names: Sequence[str]) -> None:
-        """Completes a checkpoint whose files are stored, and removes the checkpoints that it replaces."""
+    def put_record(self, record: CheckpointRecord, names: Sequence[str], folder: Path | None = None) -> None:
+        """Completes a checkpoint whose files are stored, and removes the checkpoints that it replaces.
+
+        With its `folder`, the times of the files and links to folders are kept as well: programs find their newest
+        checkpoint by them.
+        """
         stem = self._stem(record.by, record.number)
         values: dict[str, Any] = {**asdict(record), "files": list(names)}
+        if folder is not None:
+            values |= {"times": [_changed(folder / name) for name in names], "links": _folder_links(folder)}
         try:
             self._store.put(f"{stem}.record", [json.dumps(values).encode()])
             self._drop_old(stem)
@@ -102,23 +110,35 @@ class StoredCheckpoints:
         return None
 
     def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
-        record, names = self._record(stem)
+        record, names, values = self._record(stem)
         new = folder.with_name(f".{folder.name}")
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True)
         for i, name in enumerate(names):
             fetch_file(self._store, f"{stem}.{i}", new / name)
+        times: dict[Path, int] = {}
+        for name, changed in zip(names, values.get("times", ()), strict=False):
+            times[new / name] = int(changed)
+            # A folder changes with its files.
+            times |= {new / above: max(int(changed), times.get(new / above, 0)) for above in Path(name).parents[:-1]}
+        for path, changed in times.items():
+            os.utime(path, ns=(changed, changed))
+        for name, target in values.get("links", {}).items():
+            (new / name).symlink_to(target)
 
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
         return record
 
-    def _record(self, stem: str) -> tuple[CheckpointRecord, list[str]]:
-        """A checkpoint's record, and the names of its files. Unrecoverable: it is damaged, or another one's."""
+    def _record(self, stem: str) -> tuple[CheckpointRecord, list[str], dict[str, Any]]:
+        """A checkpoint's record, the names of its files, and all that was written. Unrecoverable: it is damaged, or
+        another one's."""
         content = b"".join(self._store.get(f"{stem}.record"))
         try:
             values = dict(json.loads(content))
             names = [_inside(str(name)) for name in values["files"]]
+            for name, target in values.get("links", {}).items():
+                _inside(posixpath.normpath(posixpath.join(posixpath.dirname(_inside(name)), str(target))))
             record = CheckpointRecord(
                 str(values["by"]),
                 int(values["number"]),
@@ -131,7 +151,7 @@ class StoredCheckpoints:
         if self._stem(record.by, record.number) != stem:
             # An old checkpoint under a higher number would be the newest for ever.
             raise Unrecoverable("its record is that of another checkpoint")
-        return record, names
+        return record, names, values
 
     def _complete(self) -> list[str]:
         """The checkpoints that have a record, oldest first."""
@@ -191,6 +211,20 @@ def _inside(name: str) -> str:
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(name)
     return name
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _folder_links(folder: Path) -> dict[str, str]:
+    """Links from within a folder to folders in it, such as `latest`, with their targets."""
+    links: dict[str, str] = {}
+    for root, folders, _ in os.walk(folder):
+        for path in (Path(root, name) for name in folders if not name.startswith(".")):
+            if path.is_symlink() and path.resolve().is_relative_to(folder.resolve()):
+                links[path.relative_to(folder).as_posix()] = os.path.relpath(path.resolve(), path.parent.resolve())
+    return links
 
 
 def _parts(store: BlobStore, prefix: str) -> list[tuple[str, str]]:

@@ -81,7 +81,7 @@ class CheckpointSync:
         seconds = self._write_seconds() or time.monotonic() - began
         size = sum(size for _, size, *_ in files)
         record = CheckpointRecord(self._name, number, seconds, size, self._set_interval(seconds))
-        self._own.put_record(record, names)
+        self._own.put_record(record, names, self._folder)
         self._number = number
         self._copied, self._copied_at = files, time.monotonic()
         return True

@@ -20,13 +20,17 @@ FolderListing = tuple[tuple[str, int, int, int], ...]
 """The files below a folder: name, size, modification time and inode."""
 
 
+_WHOLE = {".metadata"}
+"""The file that PyTorch writes last into the folder of a distributed checkpoint, and needs to load it."""
+
+
 def listing(folder: Path, *, unfinished: bool = False) -> FolderListing:
     """The files in a folder; names that begin with a dot, which are still being written, only with `unfinished`."""
     entries = []
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if unfinished or not name.startswith(".")]
         for name in files:
-            if unfinished or not name.startswith("."):
+            if unfinished or not name.startswith(".") or name in _WHOLE:
                 path = Path(root, name)
                 try:
                     status = path.stat()

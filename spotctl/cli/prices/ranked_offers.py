@@ -1,4 +1,4 @@
-"""`spotctl prices best`: one ranked table over all clouds, at once or as soon as an offer is cheap enough."""
+"""`spotctl prices best`: one ranked table over the known prices, at once or as soon as an offer is cheap enough."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def best(
     ] = False,
     json_: JsonOption = False,
 ) -> int:
-    """Rank the cheapest machines that fit, across all clouds, regions and zones.
+    """Rank the cheapest machines that fit, across the clouds, regions and zones whose prices are known.
 
     The price per useful hour includes what evictions cost. Estimated prices are marked: the on-demand price minus the
-    saving that the cloud publishes, both from shipped lists for Google Cloud until you fetch its prices; those have the
-    date of the list. Clouds whose prices are missing, or older than a week, are named first.
+    saving that the cloud publishes. Until you fetch a cloud's prices, those of its GPUs are from lists that come with
+    spotctl, and have the date of the list. Clouds whose prices are missing, or older than a week, are named first.
 
     With --below, this command fetches prices until an offer is below the limit; then it prints the offers, posts to a
     webhook, and exits. With --keep, it keeps watching and sends a message whenever offers appear after a look without
@@ -143,7 +143,7 @@ def best(
         session.remark(f"no offer fits: {option} leaves none ({left})")
         return NOT_IN_TIME
     session.out.print(results.offers_table(shown, now, session.out.width))
-    session.remark(*results.shipped_machines(shown))
+    session.remark(*analysis.on_demand_only(session.library, wish, offers), *results.shipped_machines(shown))
     return DONE
 
 

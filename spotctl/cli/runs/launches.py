@@ -11,7 +11,9 @@ from spotctl.cli.progress import planning, waiting
 from spotctl.cli.runs import remote_runner
 from spotctl.cli.runs.live_runs import live_view
 from spotctl.cli.runs.run_end import finish, finish_all, finish_withdrawn
+from spotctl.home import account_quotas
 from spotctl.home.paths import Paths
+from spotctl.home.wall_clock import wall_us
 from spotctl.log.jobs import left_behind
 from spotctl.run.remote_runner.installing import packages_on
 from spotctl.run.start import concurrent_runs, runs
@@ -126,6 +128,8 @@ def launch_here(
     launched = run(session, order, plans, show)
     if len(launched) > 1:
         finish_all(session, launched, json_=json_, is_said=is_said)
+    if launched[0].is_withdrawn:
+        finish_withdrawn(session, launched[0].spec.name, json_=json_)
     finish(session, launched[0].ending, json_=json_, is_said=is_said)
 
 
@@ -161,13 +165,21 @@ def run(
             publish(state)
             show(state)
 
-        if several or order.moves:
+        limited = several or order.moves or bool(account_quotas.known(session.settings, wall_us()))
+        if limited:
             plans = plans or plans_to_launch(order.specs, session.settings).plans
         if order.moves:
             assert order.expected is not None
             return [Launched(spec, remote_runner.launch(session, plans[0], order.expected, both, fresh=order.fresh))]
         with live_view(session, several=several, publish=both) as callbacks:
-            if several:
-                return concurrent_runs.launch(plans, session.settings, callbacks, files=order.files, fresh=order.fresh)
+            if limited:
+                return concurrent_runs.launch(
+                    plans,
+                    session.settings,
+                    callbacks,
+                    files=order.files,
+                    fresh=order.fresh,
+                    expected=None if several else order.expected,
+                )
             ending = runs.launch(spec, session.settings, callbacks, fresh=order.fresh, expected=order.expected)
             return [Launched(spec, ending)]

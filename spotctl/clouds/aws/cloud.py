@@ -79,6 +79,28 @@ PRICE_LIST_REGION: Final = "us-east-1"
 """The Price List is in few regions; each has the prices of all."""
 
 
+_PRICE_LIST = "https://pricing.us-east-1.amazonaws.com"
+LOCATIONS = {
+    "us-east-1": "US East (N. Virginia)",
+    "us-east-2": "US East (Ohio)",
+    "us-west-1": "US West (N. California)",
+    "us-west-2": "US West (Oregon)",
+    "ca-central-1": "Canada (Central)",
+    "eu-central-1": "EU (Frankfurt)",
+    "eu-north-1": "EU (Stockholm)",
+    "eu-west-1": "EU (Ireland)",
+    "eu-west-2": "EU (London)",
+    "eu-west-3": "EU (Paris)",
+    "ap-northeast-1": "Asia Pacific (Tokyo)",
+    "ap-northeast-2": "Asia Pacific (Seoul)",
+    "ap-south-1": "Asia Pacific (Mumbai)",
+    "ap-southeast-1": "Asia Pacific (Singapore)",
+    "ap-southeast-2": "Asia Pacific (Sydney)",
+    "sa-east-1": "South America (Sao Paulo)",
+}
+"""The larger regions, as AWS's price pages name them."""
+
+
 @dataclass(frozen=True, slots=True)
 class AwsSettings:
     """Retries and timeouts for AWS. boto3 finds credentials, profile, default region and endpoints.
@@ -88,11 +110,17 @@ class AwsSettings:
     `backoff_seconds` is the first delay before other retries: of a truncated answer, or of the Spot Advisor's file.
     """
 
-    price_list_url: str = "https://pricing.us-east-1.amazonaws.com"
+    price_list_url: str = _PRICE_LIST
     spot_advisor_url: str = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
     max_attempts: int = 8
     timeout_seconds: float = 30.0
     backoff_seconds: float = 0.5
+
+    @property
+    def price_page_host(self) -> str:
+        """Where the files behind AWS's price pages are; a mirror of the price list has them, too."""
+        is_own = self.price_list_url == _PRICE_LIST
+        return "https://b0.p.awsstatic.com" if is_own else self.price_list_url.rstrip("/")
 
     def retrying(self) -> RetryingCaller:
         """Retries a function with growing delays."""

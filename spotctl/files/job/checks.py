@@ -57,10 +57,11 @@ def code_problems(spec: JobSpec) -> list[Problem]:
         unused = [name for name in _UNUSED if getattr(split, name) != getattr(Parallel(), name)]
         return [*mistakes, *(Problem(("parallel", name), _UNUSED[name]) for name in unused)]
 
+    place = ("trainer", *program.trainer) if program.trainer else ("app",)
     if wrong := app_problem(program.app, spec.workdir, spec.setup is not None):
-        return [Problem(("app",), wrong)]
+        return [Problem(place, wrong)]
     wrong = arguments_problem(program.app, program.args)
-    return [Problem(("args",) if program.args else ("app",), wrong)] if wrong else []
+    return [Problem(("args",) if program.args else place, wrong)] if wrong else []
 
 
 def launch_problems(spec: JobSpec) -> list[Problem]:
@@ -89,7 +90,9 @@ _UNUSED = {
 
 
 def _of_program(spec: JobSpec) -> Iterator[Problem]:
-    if isinstance(spec.program, Training) and spec.program.stop == Stop():
+    if isinstance(spec.program, Training):
+        yield from _of_framework(spec.program)
+    if isinstance(spec.program, Training) and spec.program.stop == Stop() and not spec.program.trainer:
         yield Problem(("stop",), "is empty; expected clocks, minutes, loss, converged, or several of them")
     backups = spec.program.stragglers.backup_workers if isinstance(spec.program, Training) else False
     if backups is not False and backups != AUTO:
@@ -99,6 +102,16 @@ def _of_program(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(("run",), wrong)
     if spec.setup is not None and (wrong := syntax_problem(spec.setup)):
         yield Problem(("setup",), wrong)
+
+
+def _of_framework(program: Training) -> Iterator[Problem]:
+    made = program.trainer
+    if len(made) > 1:
+        yield Problem(("trainer",), f"names {' and '.join(made)}; expected one of them")
+    elif made and program.app not in made.values():
+        yield Problem(("app",), "is made by trainer; remove one of them")
+    if made and program.parallel is not None:
+        yield Problem(("trainer",), "is not for parallel, which splits a model; remove one of them")
 
 
 def _of_strategy(spec: JobSpec) -> Iterator[Problem]:

@@ -14,8 +14,10 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
+from agileml.apps import FRAMEWORKS
 from agileml.params import WIRES
 from agileml.pipeline.schedule.schedules import SCHEMES
+from bidbrain.gavel.queue import MEAN_COMPLETION, POLICIES
 from pricing_data.catalog import ARM, X86
 from pricing_data.known_clouds import cloud_names
 from pricing_data.spelling import either
@@ -104,6 +106,7 @@ _COMPLETE_STRATEGIES = [name for name, argument in STRATEGIES.items() if re.full
 JOB_NAME = _text(_JOB_NAME, "up to 50 of a-z, 0-9 and -, beginning with a letter and not ending with -")
 KIND = _choice(ProgramKind, ProgramKind)
 OBJECTIVE = _choice(Objective, Objective)
+QUEUE_POLICY = _choice((MEAN_COMPLETION, *POLICIES))
 CLOUD = _choice(cloud_names())
 STRATEGY = Form(
     conversions.read_strategy,
@@ -111,6 +114,7 @@ STRATEGY = Form(
     {"anyOf": [{"enum": _COMPLETE_STRATEGIES}, {"type": "string", "pattern": f"^(?:{conversions.STRATEGY_PATTERN})$"}]},
 )
 APP = _text(_APP, "a built-in app (mf), module:Class, FILE.py or FILE.py:NAME")
+FRAMEWORK = _text("|".join(FRAMEWORKS), f"one of {', '.join(FRAMEWORKS)}")
 ENGINE = _choice((RAY,))
 WIRE = _choice(WIRES)
 RAY_ADDRESS = _text(_RAY_ADDRESS, "HOST:PORT of a Ray cluster, or auto on one of its machines")
@@ -191,6 +195,7 @@ MINUTES = Form(
     lambda span: span / MINUTE,
 )
 SPEED = _number("a number from 1 to 1000000", 1, 1_000_000)
+WEIGHT = _number("a number from 0.001 to 1000", 0.001, 1000)
 SHARE = _number("a share from 0 to 1", 0, 1)
 TOLERANCE = _number("a share from 0 to below 1, such as 0.02", 0, exclusive_maximum=1)
 SPAN = _text(

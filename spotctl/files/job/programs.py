@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from agileml.apps import BUILT_IN
 from spotctl.files.job import forms
@@ -37,7 +38,7 @@ class SlowMachines:
 
 
 @dataclass(frozen=True, slots=True)
-class Elastic:
+class ElasticNodes:
     """How a split training meets the loss of nodes."""
 
     nodes: Nodes | None = key(
@@ -101,11 +102,11 @@ class Parallel:
         1,
         default=0,
     )
-    elastic: Elastic = key(
-        Elastic,
+    elastic: ElasticNodes = key(
+        ElasticNodes,
         "On how many devices the model may be trained, and how it gets over the loss of some.",
         {"nodes": "2..8", "every": 5},
-        default=Elastic(),
+        default=ElasticNodes(),
     )
     optimizer: str = key(
         forms.OPTIMIZER, "The optimizer, whose state takes memory; adam if left out.", "adam", default="adam"
@@ -125,7 +126,12 @@ class Training:
         is_needed=True,
     )
     stop: Stop = key(
-        Stop, "For agileml: when the training ends.", {"clocks": 2000}, {"converged": 0.02}, is_needed=True
+        Stop,
+        "For agileml: when the training ends. With trainer, it may be left out: the framework says how many steps there"
+        " are.",
+        {"clocks": 2000},
+        {"converged": 0.02},
+        is_needed=True,
     )
     args: Mapping[str, object] = key(
         MapOf(forms.KEYWORD, forms.ARGUMENT), "For agileml: arguments of the trainer.", {"rank": 64}, default={}
@@ -155,6 +161,14 @@ class Training:
         " computer that ends with the run.",
         "10.0.0.4:6379",
         AUTO,
+    )
+    trainer: Mapping[str, str] = key(
+        MapOf(forms.FRAMEWORK, forms.APP),
+        "For agileml, in place of app: a function that makes what a framework trains: a LightningModule with its data"
+        " and the Trainer's arguments, or a Hugging Face Trainer.",
+        {"lightning": "train:make"},
+        {"transformers": "train.py:make"},
+        default={},
     )
     parallel_auto: str | None = key(
         forms.WORD_AUTO,
@@ -200,6 +214,8 @@ class Checkpoint:
 class Command:
     """A shell command that runs on each node. All nodes start and move together, and stop together unless `nodes` is a
     range: then the command starts again on those that remain."""
+
+    spellings: ClassVar = {"num_nodes": ("nodes",)}
 
     run: str = key(
         forms.TEXT,

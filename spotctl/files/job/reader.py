@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from inspect import getdoc
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -16,8 +17,10 @@ from bidbrain.strategies.names import DEADLINE
 from pricing_data.market import api_region, is_region_of
 from spotctl.files.job import sections
 from spotctl.files.job.checks import code_problems, launch_problems, problems
+from spotctl.files.job.conversions import meant
 from spotctl.files.job.forms import Form
 from spotctl.files.job.programs import Command, Stop
+from spotctl.files.job.resources import Resources
 from spotctl.files.job.sections import Given, Key, ListOf, MapOf, Reader, keys_of, selected
 from spotctl.files.job.spec import ANY, OLD_NAMES, JobSpec, Range
 from spotctl.files.job.values import MLFLOW, RAY, Nodes, Objective, ProgramKind
@@ -75,7 +78,7 @@ def restored(content: Mapping[str, Any], origin: Path) -> JobSpec:
         kept = {name: value for name, value in checkpoint.items() if name != "signed_with"}
         content = {**content, "checkpoint": kept}
     try:
-        return sections.build(JobSpec, _with_counts(_given(YamlFile(origin, dict(content), None))))
+        return sections.build(JobSpec, _with_counts(_given(_in_todays_keys(YamlFile(origin, dict(content), None)))))
     except (BadRequest, TypeError, ValueError, AttributeError, LookupError) as error:
         why = str(error).removeprefix(f"{origin}:1: ")
         raise UnreadableJob(f"job {content.get('name', '?')}: its job file in the log cannot be read: {why}") from error
@@ -92,6 +95,7 @@ def written(spec: JobSpec) -> dict[str, Any]:
 def _checked(file: YamlFile) -> JobSpec:
     if file.content is None:
         raise BadRequest(f"{file.path}:1: the file is empty; write a job (spotctl init writes a starter file)")
+    file = _in_todays_keys(file)
     given, folder = _given(file), file.path.parent.resolve()
     spec = sections.build(JobSpec, _with_counts(given))
     if mistakes := problems(spec, given):
@@ -102,20 +106,39 @@ def _checked(file: YamlFile) -> JobSpec:
     return spec
 
 
-def _given(file: YamlFile) -> Given:
-    reader = Reader(JobSpec)
+def _in_todays_keys(file: YamlFile) -> YamlFile:
+    """The file with its old names of keys and other spellings replaced."""
     for old, new in OLD_NAMES.items():
         if isinstance(file.content, dict) and old in file.content:
             if new in file.content:
                 raise refusal(file, [Problem((old,), f"is the old name of {new}, which is there too; keep {new} only")])
             if file.root is not None:
                 warn(f"{file.place((old,))}: {old}: is called {new} now; rename it", OldName, stacklevel=4)
-            file = file.renamed(old, new)
+            file = file.moved((old,), (new,))
+    for above, section in (((), Command), (("resources",), Resources)):
+        for name, path in section.spellings.items():
+            part = file.content
+            for step in above:
+                part = part.get(step) if isinstance(part, dict) else None
+            if isinstance(part, dict) and part.get(name) is not None:
+                file = file.moved((*above, name), (*above, *path))
+    content = file.content
+    if isinstance(content, dict) and "kind" not in content:
+        said = [kind for kind, names in _SAYING_KIND.items() if not names.isdisjoint(content)]
+        return replace(file, content={**content, "kind": str(said[0])}) if len(said) == 1 else file
+    return file
+
+
+def _given(file: YamlFile) -> Given:
+    reader = Reader(JobSpec)
     content = file.content
     if isinstance(content, dict):
         content = dict(content)
         if isinstance(env := content.get("env"), dict):
             content["env"] = env | {name: text for name, text in file.texts("env").items() if name in env}
+        if isinstance(made := content.get("trainer"), dict) and len(made) == 1:
+            # A framework's function is the job's app, and says how many steps there are.
+            content = {"app": next(iter(made.values())), "stop": {}} | content
     given = reader.section(JobSpec, content)
     if reader.problems:
         raise refusal(file, reader.problems)
@@ -198,7 +221,10 @@ def schema() -> Schema:
     for kind, own in keys.items():
         others = [name for other, theirs in keys.items() for name in theirs if other != kind and name not in own]
         needed = [name for name, (first, *_) in own.items() if first.is_needed]
-        cases.append(_where(choice.selector.name, kind, _keys(needed, others)))
+        then = _keys([name for name in needed if name not in _OF_FRAMEWORK], others)
+        if "trainer" in own:
+            then = {**then, "anyOf": [_keys(["trainer"]), _keys(_OF_FRAMEWORK)]}
+        cases.append(_where_kind(kind, then))
 
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -209,8 +235,31 @@ def schema() -> Schema:
             *cases,
             *_TOGETHER,
             *({"not": {"required": [*names]}} for names in OLD_NAMES.items()),
+            *({"not": _keys([name, *path])} for name, path in Command.spellings.items()),
         ],
     }
+
+
+def explained(name: str) -> dict[str, Schema]:
+    """The schemas of the keys with a name and of those below them, by where they are: `every` is checkpoint.every.
+
+    BadRequest: no key has this name.
+    """
+    whole = schema()
+    keys: dict[str, Schema] = {}
+
+    def walk(part: Schema, above: str) -> None:
+        for key, value in part["properties"].items():
+            keys[f"{above}{key}"] = value
+            for shape in (value, *value.get("anyOf", ())):
+                if "$ref" in shape:
+                    walk(whole["$defs"][shape["$ref"].rpartition("/")[2]], f"{above}{key}.")
+
+    walk(whole, "")
+    fitting = [name] if name in keys else [key for key in keys if key.endswith(f".{name}")]
+    if not fitting:
+        raise BadRequest(f"schema: no key is called {name!r}{meant(name, keys)}; spotctl schema lists all")
+    return {key: value for key, value in keys.items() if key in fitting or key.rpartition(".")[0] in fitting}
 
 
 def _section(section: type, definitions: dict[str, Schema]) -> Schema:
@@ -221,9 +270,15 @@ def _section(section: type, definitions: dict[str, Schema]) -> Schema:
         "properties": {name: _key(shapes, definitions) for name, shapes in keys.items()},
         "additionalProperties": False,
     }
+    choice = selected(section)
     required = [name for name, (first, *_) in keys.items() if first.is_needed and first.only_for is None]
+    if choice is not None:
+        required.remove(choice.selector.name)
+        schema["anyOf"] = [_keys([name]) for name in (choice.selector.name, *chain(*_SAYING_KIND.values()))]
     if required:
         schema["required"] = required
+    if section is Resources:
+        schema["allOf"] = [{"not": _keys(Resources.spellings)}]
     return schema | ({"minProperties": 1} if section is Stop else {})
 
 
@@ -271,18 +326,31 @@ def _where(key: str, value: str, then: Schema) -> Schema:
     return {"if": {"properties": {key: {"const": value}}, "required": [key]}, "then": then}
 
 
+def _where_kind(kind: str, then: Schema) -> Schema:
+    """The schema that applies to a kind of job, whether the file says `kind` or has a key that says it."""
+    said = [{"not": {"required": ["kind"]}, **_keys([name])} for name in sorted(_SAYING_KIND[ProgramKind(kind)])]
+    named = {"properties": {"kind": {"const": kind}}, "required": ["kind"]}
+    return {"if": {"anyOf": [named, *said]}, "then": then}
+
+
 def _keys(needed: Iterable[str], barred: Iterable[str] = ()) -> Schema:
     """A mapping in which some keys must stand, and others must not."""
     said: Mapping[str, Schema] = {name: {"not": {"type": "null"}} for name in needed}
     return {"required": [*said], "properties": {**said, **{name: {"type": "null"} for name in barred}}}
 
 
+_SAYING_KIND = {ProgramKind.COMMAND: {"run"}, ProgramKind.AGILEML: {"app", "trainer"}}
+"""Keys that say of which kind a job is, where the file does not."""
+
+_OF_FRAMEWORK = ("app", "stop")
+"""Keys that a training needs unless a framework's trainer says them."""
+
 _TOGETHER = (
     {
         "if": {"properties": {"engine": {"const": RAY}}, "required": ["engine"]},
         "else": {"properties": {"resources": _keys(["clouds"])}},
     },
-    _where("kind", ProgramKind.AGILEML, {"properties": {"resources": _keys(["machines"])}}),
+    _where_kind(ProgramKind.AGILEML, {"properties": {"resources": _keys(["machines"])}}),
     _where("objective", Objective.MIN_COST_SLO, _keys(["deadline"])),
     _where("objective", Objective.MAKESPAN_WITHIN_BUDGET, _keys(["budget"])),
     _where("strategy", DEADLINE, _keys(["deadline"])),

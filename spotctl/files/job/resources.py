@@ -1,7 +1,7 @@
 """Machines that a job may rent, with the keys of a job file that describe them."""
 
 from dataclasses import dataclass, make_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from spotctl.files.job import forms
 from spotctl.files.job.conversions import AUTO
@@ -43,6 +43,9 @@ class Reliable:
 @dataclass(frozen=True, slots=True)
 class Resources:
     """Machines that may be rented."""
+
+    spellings: ClassVar = {"accelerators": ("types", "accelerators"), "gpu": ("types", "accelerators")}
+    """As other tools spell keys, and where these are here."""
 
     clouds: tuple[str, ...] = key(
         ListOf(forms.CLOUD),

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 from spotctl.files.job.conversions import meant
@@ -95,7 +96,8 @@ def fields_of(section: type) -> Mapping[str, Key]:
 
 @cache
 def keys_of(section: type) -> Mapping[str, tuple[Key, ...]]:
-    """By their names, the keys that may stand in a section. One name may have two shapes: a list or a section."""
+    """By their names, the keys that may stand in a section, in every spelling. One name may have two shapes: a list or
+    a section."""
     keys: list[Key] = []
     for declared in fields_of(section).values():
         shape = declared.shape
@@ -104,7 +106,15 @@ def keys_of(section: type) -> Mapping[str, tuple[Key, ...]]:
             continue
         keys.append(dataclasses.replace(shape.selector, field=shape.selector.name))
         for case, part in shape.sections.items():
-            keys += [dataclasses.replace(inner, only_for=case) for inner in fields_of(part).values()]
+            keys += [dataclasses.replace(inner, only_for=case) for inner in chain(*keys_of(part).values())]
+    for name, path in getattr(section, "spellings", {}).items():
+        holder = section
+        for step in path[:-1]:
+            inner = (option.shape for option in fields_of(holder).values() if option.name == step)
+            holder = next(shape for shape in inner if isinstance(shape, type))
+        spelled = next(option for option in fields_of(holder).values() if option.name == path[-1])
+        description = f"Another spelling of {': {'.join(path)}{'}' * (len(path) - 1)}. {spelled.description}"
+        keys.append(dataclasses.replace(spelled, name=name, description=description))
     by_name: dict[str, tuple[Key, ...]] = {}
     for declared in keys:
         by_name[declared.name] = (*by_name.get(declared.name, ()), declared)
@@ -237,11 +247,15 @@ def missing(loc: Loc, declared: Key) -> Problem:
 
 def example(declared: Key) -> str:
     """The key as it may be written."""
+    return flow({declared.name: declared.examples[0]})
+
+
+def flow(content: Mapping[str, object]) -> str:
+    """A mapping as YAML on one line."""
     import yaml
 
-    content = {declared.name: declared.examples[0]}
-    flow: str = yaml.safe_dump(content, default_flow_style=True, sort_keys=False, width=1000)
-    return flow.strip()[1:-1]
+    dumped: str = yaml.safe_dump(dict(content), default_flow_style=True, sort_keys=False, width=1000)
+    return dumped.strip()[1:-1]
 
 
 # -- building and writing ----------------------------------------------------------------------------------------------

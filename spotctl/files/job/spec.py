@@ -35,6 +35,7 @@ __all__ = [
     "Objective",
     "ProgramKind",
     "Range",
+    "Sharing",
     "Within",
     "check_planned_together",
     "data_variable",
@@ -49,7 +50,8 @@ _KIND = Key(
     "kind",
     forms.KIND,
     "agileml: a trainer on a varying number of machines, which loses no update when some are evicted."
-    " command: any program that resumes from its own checkpoint.",
+    " command: any program that resumes from its own checkpoint. If left out, app or trainer says the one, and run the"
+    " other.",
     ("agileml",),
     is_needed=True,
 )
@@ -93,6 +95,24 @@ class LocalMarket:
     )
     unwarned: float = key(
         forms.SHARE, "Share of evictions that come without a warning; 0.2 if left out.", 0.2, default=0.2
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a job shares quotas with the others of its queue; jobs with the same tag `user` are one user's."""
+
+    policy: str | None = key(
+        forms.QUEUE_POLICY,
+        "What divides quotas that are too small for all jobs; the setting queue_policy if left out. All jobs of a queue"
+        " need the same.",
+        "max-min-fairness",
+    )
+    weight: float = key(
+        forms.WEIGHT,
+        "What an hour until this job's end counts next to one of other jobs; 1 if left out.",
+        2,
+        default=1.0,
     )
 
 
@@ -211,6 +231,7 @@ class JobSpec:
         {"wandb": "team/project"},
         default={},
     )
+    queue: Sharing = key(Sharing, "How the job shares quotas with other jobs.", {"weight": 2}, default=Sharing())
     local: LocalMarket = key(
         LocalMarket,
         "How the market on this computer is replayed.",

@@ -23,6 +23,13 @@ _MARKET_SPAN = HOUR
 """Shorter runs are replayed faster on the local market, or they would end before the first eviction."""
 _FASTEST = 120
 _GPU = re.compile(r"\.cuda\(|[\"']cuda|accelerator=[\"'](gpu|cuda|auto)|nvidia|\.to\(device\)")
+_SMALL = {
+    re.compile(
+        r"(sav|ckpt|checkpoint|eval)\w*(every|interval|freq|steps)|(every|interval)\w*(sav|ckpt|checkpoint)"
+    ): 10,
+    re.compile(r"batch_?size$"): 8,
+}
+"""Arguments that a trial gives a smaller number, and the number."""
 _RANKS = re.compile(r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']")
 
 
@@ -55,9 +62,9 @@ class ScriptCommand:
     has_results: bool = False
 
 
-def job_text(script: TrainingScript, answers: ScriptAnswers) -> tuple[str, ScriptCommand]:
-    """The text of the job file, and its command."""
-    command = command_of(script, "python" if answers.is_local else _ENVIRONMENT)
+def job_text(script: TrainingScript, answers: ScriptAnswers, *, is_trial: bool = False) -> tuple[str, ScriptCommand]:
+    """The text of the job file, and its command; for a trial, one that saves early."""
+    command = command_of(script, "python" if answers.is_local else _ENVIRONMENT, is_trial=is_trial)
     # YAML reads it in another way where it looks like a mapping, a comment or a flow.
     is_plain = re.search(r": | #|^[^\w~]", command.text) is None
 
@@ -90,7 +97,7 @@ def job_text(script: TrainingScript, answers: ScriptAnswers) -> tuple[str, Scrip
     return "\n".join(lines) + "\n", command
 
 
-def command_of(script: TrainingScript, python: str) -> ScriptCommand:
+def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -> ScriptCommand:
     """The command for a script as it is, with the data of this computer that it names by default."""
     # Data of this computer that arguments name by default, and that the job's folder does not contain.
     data: dict[str, str] = {}
@@ -109,6 +116,7 @@ def command_of(script: TrainingScript, python: str) -> ScriptCommand:
         **{name: f'"$DATA_{name.upper()}"' for name in data},
         **(dict(_argument_places(script, script.repeated_saves, CHECKPOINTS)) if script.resumes else {}),
         **_result_places(script),
+        **(_small_steps(script) if is_trial else {}),
     }
 
     # Positionals keep their order.
@@ -250,6 +258,16 @@ def _switches(script: TrainingScript) -> dict[str, str]:
     return {name: "" for name in names if name in script.by_name and script.by_name[name].is_switch}
 
 
+def _small_steps(script: TrainingScript) -> dict[str, str]:
+    """Arguments with which the script saves within seconds."""
+    return {
+        argument.name: str(most)
+        for argument in script.arguments
+        for words, most in _SMALL.items()
+        if words.search(argument.name) and type(argument.default) is int and argument.default > most
+    }
+
+
 def _required(script: TrainingScript) -> dict[str, str]:
     """Arguments without a default, with a word that stands for their value."""
     return {argument.name: argument.name.upper() for argument in script.arguments if argument.required}
@@ -272,22 +290,42 @@ def _argument_places(script: TrainingScript, saves: Sequence[SaveCall], folder: 
             yield argument.name, folder if is_folder else f"{folder}/{Path(str(argument.default)).name}"
 
 
+_NEWEST = ("latest", "last", "auto", "resume")
+"""Words by which a script is told to take its newest checkpoint."""
+
+
 def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[str]:
     """The argument from which the script resumes, if there is a checkpoint."""
-    for place in (load.place for load in script.loads):
-        argument = script.by_name.get(place.name) if place.head is Head.ARGUMENT else None
-        if argument is None or argument.name in given or not RESUMING.search(argument.name):
+    saved = [save.place for save in script.repeated_saves if save.place.head is not Head.UNKNOWN]
+    for argument in script.arguments:
+        if argument.name in given or not RESUMING.search(argument.name):
             continue
-        if isinstance(argument.default, bool):
-            yield argument.flag
+        path = f"{CHECKPOINTS}/{_below(script, saved[0])}" if saved else f"{CHECKPOINTS}/*"
+        word = next((word for word in _NEWEST if word in script.compared(argument.name)), "")
+        if argument.is_switch or isinstance(argument.default, bool) or word:
+            # Some scripts fail if there is nothing to resume from.
+            yield f"$(ls -d {path} >/dev/null 2>&1 && echo {argument.given(word or 'True')})"
             return
-        files = [saved.place for saved in script.repeated_saves if saved.place.head is not Head.UNKNOWN]
-        path = f"{CHECKPOINTS}/{files[0].file or '*'}" if files else f"{CHECKPOINTS}/*"
-        if script.checks(place) and "*" not in path:
+        load = next((load.place for load in script.loads if load.place.name == argument.name), None)
+        if load is None:
+            continue
+        inner = load.tail
+        whole = next((place for place in saved if inner and place.tail.endswith(inner)), saved[0] if saved else None)
+        path = f"{CHECKPOINTS}/{_below(script, whole)}" if whole is not None else f"{CHECKPOINTS}/*"
+        if script.checks(load) and "*" not in path and not inner:
             yield argument.given(path)
         else:
-            yield f"$(ls -dt {path} 2>/dev/null | sed -n '1s/^/{argument.flag} /p')"
+            # In the order of their numbers: a copy of a checkpoint has new times on some stores.
+            strip = f"s|{inner}$||; " if inner else ""
+            yield f"$(ls -d {path} 2>/dev/null | sort -V | sed -n '$ {{{strip}s|^|{argument.flag} |; p}}')"
         return
+
+
+def _below(script: TrainingScript, place: ScriptPlace) -> str:
+    """The path of a save below the folder of checkpoints."""
+    default = script.by_name[place.name].default if place.head is Head.ARGUMENT else None
+    whole = place.tail or (str(default) if default else place.file)
+    return whole.strip("/") if place.tail else Path(whole).name or "*"
 
 
 def _copies(script: TrainingScript) -> Iterator[str]:

@@ -9,6 +9,11 @@ from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, Argument
 
 _MAX_STEPS = 12
 _JOINING = ("os.path.join", "pathlib.Path", "pathlib.PurePath", "str", "os.fspath", "os.path.expanduser", "open")
+_CHOOSING = (
+    *("sorted", "max", "min", "list", "next", "iter", "reversed", "natsort.natsorted", "os.listdir", "os.scandir"),
+    *("glob.glob", "glob.iglob"),
+)
+"""Functions that list paths, or choose one: the place is that of their argument."""
 
 
 class Head(StrEnum):
@@ -54,7 +59,7 @@ class Places:
             case ast.Constant(value=str() as text):
                 place = ScriptPlace(Head.LITERAL, text, literal=node)
             case ast.Attribute() | ast.Subscript():
-                place = self._of_item(node)
+                place = self._of_item(node, steps)
             case ast.BinOp(left=left, right=right, op=ast.Div() | ast.Add() as operator):
                 place = self._joined([left, right], steps + 1, "/" if isinstance(operator, ast.Div) else "")
             case ast.JoinedStr(values=values):
@@ -74,13 +79,14 @@ class Places:
         places = (self.of(choice, steps) for choice in choices)
         return next((place for place in places if place.head is not Head.UNKNOWN), _UNKNOWN)
 
-    def _of_item(self, node: ast.Attribute | ast.Subscript) -> ScriptPlace:
+    def _of_item(self, node: ast.Attribute | ast.Subscript, steps: int) -> ScriptPlace:
         if isinstance(node, ast.Attribute):
             is_argument = isinstance(node.value, ast.Name) and node.attr in self._arguments
             return ScriptPlace(Head.ARGUMENT, node.attr) if is_argument else _UNKNOWN
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(name, str):
-            return _UNKNOWN
+            # One of several paths, such as the newest.
+            return self.of(node.value, steps + 1)
         if self._source.dotted(node.value) == "os.environ":
             return ScriptPlace(Head.VARIABLE, name)
         return ScriptPlace(Head.ARGUMENT, name) if name in self._arguments else _UNKNOWN
@@ -90,6 +96,8 @@ class Places:
         first = call.args[0] if call.args else None
         if called in ("os.environ.get", "os.getenv") and isinstance(first, ast.Constant):
             return ScriptPlace(Head.VARIABLE, str(first.value))
+        if called in _CHOOSING and first is not None:
+            return self.of(first, steps)
         if called in _JOINING or called.endswith((".joinpath", "().open")):
             if isinstance(call.func, ast.Attribute) and called.endswith((".joinpath", ".open")):
                 return self._joined([call.func.value, *call.args], steps, "/")
@@ -167,6 +175,8 @@ def _binding(node: ast.AST, name: str) -> ast.expr | None:
     match node:
         case ast.Assign(targets=targets, value=value):
             return value if any(isinstance(target, ast.Name) and target.id == name for target in targets) else None
+        case ast.NamedExpr(target=ast.Name(id=target), value=value) if target == name:
+            return value
         case ast.AnnAssign(target=ast.Name(id=target), value=ast.expr() as value) if target == name:
             return value
         case ast.withitem(context_expr=value, optional_vars=ast.Name(id=target)) if target == name:
@@ -185,6 +195,9 @@ _SAVES: dict[str, tuple[int, str]] = {
     "cloudpickle.dump": (1, "file"),
     "numpy.save": (0, "file"),
     "numpy.savez": (0, "file"),
+    "torch.distributed.checkpoint.save": (1, "checkpoint_id"),
+    "torch.distributed.checkpoint.async_save": (1, "checkpoint_id"),
+    "safetensors.torch.save_file": (1, "filename"),
     "shutil.copyfile": (1, "dst"),
     "shutil.copy": (1, "dst"),
 }
@@ -202,12 +215,15 @@ _LOADS: dict[str, tuple[int, str]] = {
     "pickle.load": (0, "file"),
     "cloudpickle.load": (0, "file"),
     "numpy.load": (0, "file"),
+    "torch.distributed.checkpoint.load": (1, "checkpoint_id"),
+    "safetensors.torch.load_file": (0, "filename"),
 }
 _LOADING_METHODS: dict[str, tuple[int, str]] = {
     "load_model": (0, "filepath"),
     "load_weights": (0, "filepath"),
     "load_from_checkpoint": (0, "checkpoint_path"),
     "load_state": (0, "input_dir"),
+    "load_checkpoint": (0, "load_dir"),
 }
 OWN_TOOLS = {"resuming", "SpotCallback", "LeaseIterator", "Gang"}
 """Tools of spotctl that save and resume."""

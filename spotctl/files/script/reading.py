@@ -60,6 +60,8 @@ class TrainingScript:
     changes: tuple[Change, ...]
     uses_tools: bool
     """Whether the script resumes with a tool of spotctl."""
+    seen: bool | None = None
+    """Whether a trial saw that it resumes; None if it was not tried, or nothing was seen."""
 
     @cached_property
     def path(self) -> Path:
@@ -69,6 +71,8 @@ class TrainingScript:
     @property
     def resumes(self) -> bool:
         """Whether the script, as it is, goes on where its last save ended, with the arguments that a job gives it."""
+        if self.seen is not None and not self.changes:
+            return self.seen
         return not self.changes and self.saves_in_time and self.can_load
 
     @property
@@ -97,6 +101,17 @@ class TrainingScript:
     def by_name(self) -> dict[str, Argument]:
         return {argument.name: argument for argument in self.arguments}
 
+    def compared(self, name: str) -> set[str]:
+        """The words with which the script compares an argument."""
+        compares = [node for node in self.source.nodes if isinstance(node, ast.Compare)]
+        return {
+            side.value
+            for compare in compares
+            if getattr(compare.left, "attr", "") == name or getattr(compare.left, "id", "") == name
+            for side in compare.comparators
+            if isinstance(side, ast.Constant) and isinstance(side.value, str)
+        }
+
     def checks(self, place: ScriptPlace) -> bool:
         """Whether the script looks if a file is there before it loads the file."""
         tests = re.findall(
@@ -106,36 +121,58 @@ class TrainingScript:
         return any(place.name in (part.rpartition(".")[2] or part for part in parts) for parts in tests)
 
 
-def read_script(path: Path, folder: Path) -> TrainingScript:
-    """The script, read but not run."""
-    source = read_source(path)
+_OUTSIDE = re.compile(r"(?:[/~]|\.\./)[\w.@+~-]*(?:/[\w.@+~-]+)+/?|\.\./[\w.@+~-]+")
+
+
+def outside_paths(source: ScriptSource) -> list[str]:
+    """Paths outside of its folder that a script names."""
+    # A part of a formatted string is a path only at its beginning.
+    parts = {part for node in source.nodes if isinstance(node, ast.JoinedStr) for part in node.values[1:]}
+    texts = (node.value for node in source.nodes if isinstance(node, ast.Constant) and node not in parts)
+    return sorted({text for text in texts if isinstance(text, str) and _OUTSIDE.fullmatch(text)} - {"/dev/null"})
+
+
+def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingScript:
+    """The script, or another text in its place, read but not run."""
+    source = read_source(path) if text is None else ScriptSource(path, text, ast.parse(text, str(path)))
     arguments = arguments_of(source)
     libraries = libraries_of(source, folder)
     places = Places(source, {argument.name: argument for argument in arguments})
     loop = loop_of(source)
     saves = tuple(saves_of(source, places, libraries.framework))
-    reached = (load for load in loads_of(source, places) if not _is_switched_off(load, source, places))
-    loads = tuple(load for load in reached if _resumes(load, saves, source, loop))
+    matching = [load for load in loads_of(source, places) if _resumes(load, saves, source, loop)]
+    switches = [switch for load in matching if (switch := _switch(load, source, places))]
+    off = [switch.load for switch in switches]
+    loads = tuple(load for load in matching if load not in off)
     imported = [name.rpartition(".")[2] for name in source.aliases.values() if name.startswith("spotctl.")]
     uses_tools = not OWN_TOOLS.isdisjoint(imported)
-    proposed = () if uses_tools else _changes(source, libraries.framework, loop, saves, loads)
+    proposed = () if uses_tools else _changes(source, libraries.framework, loop, saves, loads, switches)
     changes = tuple(checked(source, list(proposed)))
     return TrainingScript(source, folder, libraries, arguments, saves, loads, loop, changes, uses_tools)
 
 
-def _is_switched_off(load: SaveCall, source: ScriptSource, places: Places) -> bool:
-    """Whether a load is for another value of a constant: `if init_from == "resume"` after `init_from = "scratch"`."""
+@dataclass(frozen=True, slots=True)
+class _LoadSwitch:
+    """A load for another value of a constant: `if init_from == "resume"` after `init_from = "scratch"`."""
+
+    load: SaveCall
+    literal: ast.Constant
+    wanted: str
+
+
+def _switch(load: SaveCall, source: ScriptSource, places: Places) -> _LoadSwitch | None:
     below: ast.AST = load.call
     for outer in source.above(load.call):
         match outer:
             case ast.If(
-                test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=wanted)]), body=body
+                test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str() as wanted)]),
+                body=body,
             ):
                 place = places.of(left)
-                if below in body and place.head is Head.LITERAL and place.name != wanted:
-                    return True
+                if below in body and place.literal is not None and place.name != wanted:
+                    return _LoadSwitch(load, place.literal, wanted)
         below = outer
-    return False
+    return None
 
 
 def _resumes(load: SaveCall, saves: Sequence[SaveCall], source: ScriptSource, loop: TrainingLoop | None) -> bool:
@@ -176,6 +213,7 @@ def _changes(
     loop: TrainingLoop | None,
     saves: Sequence[SaveCall],
     loads: Sequence[SaveCall],
+    switches: Sequence[_LoadSwitch],
 ) -> Iterator[Change]:
     repeated = [save for save in saves if not _is_after(source, save.call, loop)]
     # An argument, or a change of one line, sends these to where the next machine looks.
@@ -184,13 +222,19 @@ def _changes(
     if change := FRAMEWORK_CHANGES.get(framework):
         if not (framework == KERAS and any(of_machine(save.place) for save in saves)):
             yield from change(source, framework)
-    elif repeated and loads and is_kept:
+    elif repeated and (loads or switches) and is_kept:
         # What the script saves under a fixed name goes to the folder that spotctl keeps.
-        literals = {place.literal for place in places if place.head is Head.LITERAL and place.literal is not None}
-        if literals:
+        fixed = [place for place in places if place.head is Head.LITERAL]
+        literals = {place.literal: _kept_place(place, fixed) for place in fixed if place.literal is not None}
+        if literals or switches:
             yield from _with_os(source)
         for literal in sorted(literals, key=lambda node: node.lineno):
-            yield from _replaced(source, literal, f'{_FOLDER} + "/{str(literal.value).lstrip("./")}"')
+            yield from _replaced(source, literal, literals[literal])
+        for switch in switches:
+            tail = f' + "{switch.load.place.tail}"' if switch.load.place.tail else ""
+            file = f"{_kept_place(switch.load.place, fixed)}{tail}"
+            chosen = f'"{switch.wanted}" if os.path.exists({file}) else {source.code(switch.literal)}'
+            yield from _replaced(source, switch.literal, chosen)
     elif loop is not None and loop.states:
         # The loop of a script that does not resume is wrapped.
         assert isinstance(loop.node, ast.For)
@@ -203,6 +247,15 @@ REPLACE, INSERT = "replace", "insert"
 
 
 _FOLDER = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".")'
+
+
+def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace]) -> str:
+    """A fixed file or folder as an expression in the folder that spotctl keeps: the only folder is that one."""
+    if place.head is not Head.LITERAL:
+        return _FOLDER
+    if place.tail and len({other.name for other in fixed}) == 1:
+        return f'os.environ.get("SPOTCTL_CHECKPOINT_DIR", "{place.name}")'
+    return f'{_FOLDER} + "/{place.name.lstrip("./")}"'
 
 
 def applied(text: str, changes: Sequence[Change]) -> str:

@@ -47,7 +47,8 @@ from spotctl.run.machine_output import delete_old
 from spotctl.run.ray import training as ray_training
 from spotctl.run.start.local_market import begin_market, continue_market
 from spotctl.run.start.observing import RunEnd, RunObserver, turn_reports
-from spotctl.run.start.watching import QuotaWatch, fresh_prices
+from spotctl.run.start.shared_queue import queue_of
+from spotctl.run.start.watching import OtherRuns, fresh_prices
 from spotctl.run.start.workloads import (
     check_checkpoint_is_free,
     prepare_places,
@@ -91,13 +92,12 @@ def launch_locked(
     fresh: bool = False,
     plan: JobPlan | None = None,
     expected: Planned | None = None,
-    may_grow: Callable[[], bool] = lambda: True,
+    is_as_planned: bool = True,
 ) -> RunEnd:
     """Runs a job whose lock this process holds.
 
-    `plan` is given if the job was planned together with others; the local market then runs already. A job that has
-    waited for its turn is planned again, within the part of the quotas that the plan gives it. `may_grow` says whether
-    the run may use more of the quotas when others have ended.
+    `plan` is given if the job was planned together with others; the local market then runs already. Unless it begins
+    `is_as_planned`, it is planned again, within the parts of the quotas that the plan gives it.
     """
     paths = Paths(settings.home)
     with EventLog(paths.log) as log:
@@ -111,8 +111,7 @@ def launch_locked(
         if plan is None and spec.is_local:
             begin_market(spec, settings)
         journal, environment = begin_run(spec, settings, log, plan=plan, expected=expected)
-        made = plan if plan is None or not plan.share.turn.begin else None
-        return _conduct(journal, environment, settings, observer, made, may_grow)
+        return _conduct(journal, environment, settings, observer, plan if is_as_planned else None)
 
 
 def check_ended(job: str, log: EventLog) -> None:
@@ -278,7 +277,6 @@ def _conduct(
     settings: Settings,
     observer: RunObserver,
     made: JobPlan | None = None,
-    may_grow: Callable[[], bool] = lambda: True,
 ) -> RunEnd:
     began = journal.state.began
     assert began is not None
@@ -301,11 +299,9 @@ def _conduct(
         list_price=lambda market: on_demand_price(library(settings).catalog, market, journal.now()) or 0,
     )
     plan = _planner(journal, settings, made)
-    rules = replace(rules_of(spec, journal, environment, plan), shared=QuotaWatch(settings).shared)
-    if spec.kind is ProgramKind.AGILEML:
-        # A command is planned for one number of nodes, so it could not use a larger part.
-        watch = QuotaWatch(settings)
-        rules = replace(rules, quotas=lambda state: watch(state, may_grow=may_grow()))
+    queue, others = queue_of(spec, settings), OtherRuns(settings)
+    rules = replace(rules_of(spec, journal, environment, plan), shared=others.shared, fits=others.leave_room)
+    rules = replace(rules, quotas=queue.changed_parts, surplus=queue.surplus)
     say = partial(observer.on_remark, spec.name)
     runner: Runner | None = None
 
@@ -334,6 +330,7 @@ def _conduct(
             copies.look(runner.state)
 
         ended = runner.run(between_turns, wall_us, lambda: observer.on_turn(runner.state))
+    queue.leave(began.job)
     observer.on_turn(runner.state)
     _keep_for_later_runs(spec, runner.state, ended, settings, environment.rendezvous)
     if began.folder:

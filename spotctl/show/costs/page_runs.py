@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from statistics import median
 
-from pricing_data.units import HOUR, counted, moment, to_datetime, usd_text
+from pricing_data.units import HOUR, MINUTE, counted, moment, to_datetime, usd_text
 from spotctl.log.ledger.account import Eviction, RunTimeline
 from spotctl.log.ledger.rows import usd
 from spotctl.log.outcomes import DONE
@@ -34,6 +34,7 @@ MAX_JOBS = 4
 MAX_TREND = 60
 MAX_RUNS = 120
 MAX_MESSAGES = 10
+_MAX_TURNS = 8
 
 _LAYERS = (
     ("reliable", "reliable machine"),
@@ -198,6 +199,9 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
     if expected.budget_usd is not None:
         share = f"{cost / expected.budget_usd:.0%} used" if expected.budget_usd else ""
         rows.append(["budget", usd_text(expected.budget_usd), "", dollars(cost), share])
+    if len(expected.turns) > 1:
+        had = [(mix.at, mix.on_demand + mix.spot + mix.reserved) for mix in run.mixes]
+        rows.append(["machines", _machines_text(run.began, expected.turns), "", _machines_text(run.began, had), ""])
     heads = (
         ColumnHead("", is_text=True),
         ColumnHead("planned"),
@@ -207,6 +211,17 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
     )
     so_far = ", so far" if run.is_running else ""
     return table(heads, rows, caption=f"The latest run with a plan: {run.run}{so_far}")
+
+
+def _machines_text(began: int, turns: Sequence[tuple[int, int]]) -> str:
+    """The machines of a job that shares quotas, besides reliable ones, from its begin on: `1, 2 after 3.5 h`."""
+    texts, last = list[str](), 0
+    for at, machines in turns:
+        if machines != last:
+            texts.append(f"{machines}" if at - began < MINUTE else f"{machines} after {(at - began) / HOUR:.1f} h")
+        last = machines
+    left = len(texts) - _MAX_TURNS
+    return ", ".join(texts[:_MAX_TURNS]) + (f" and {counted(left, 'more change')}" if left > 0 else "")
 
 
 def _against(

@@ -202,18 +202,37 @@ def _turn_moment(at: int, hours: float) -> str | None:
     return moment(at + round(hours * HOUR)) if isfinite(hours) else None
 
 
+def _bounds(at: int, bounds: tuple[float, float] | None) -> list[str | None] | None:
+    return None if bounds is None else [_turn_moment(at, hours) for hours in bounds]
+
+
 SLICE: tuple[Column[QuotaSlice], ...] = (
     Column("job", "name of the job"),
-    Column("amount", "its part, while its turn lasts"),
+    Column("amount", "its part when its turn begins"),
     Column(
         "begins",
-        "when its turn begins; null if that is unknown",
+        "expected begin of its turn; null if it needs none of the quota",
         value_at=lambda part, at: _turn_moment(at, part.turn.begin),
     ),
     Column(
         "ends",
         "expected end of its turn; null if that is unknown",
         value_at=lambda part, at: _turn_moment(at, part.turn.end),
+    ),
+    Column(
+        "begins_between",
+        "earliest and latest begin of its turn, null where there is no limit; null if no unknown length decides it",
+        value_at=lambda part, at: _bounds(at, part.turn.begins),
+    ),
+    Column(
+        "ends_between",
+        "earliest and latest end of its turn, null where there is no limit; null if no unknown length decides it",
+        value_at=lambda part, at: _bounds(at, part.turn.ends),
+    ),
+    Column(
+        "changes",
+        "moments at which its part is to become another amount, and that amount",
+        value_at=lambda part, at: [[_turn_moment(at, begin), amount] for begin, amount in part.later],
     ),
 )
 QUOTA: tuple[Column[SlicedQuota], ...] = (
@@ -277,9 +296,8 @@ PLAN: tuple[Column[JobPlan], ...] = (
     Column("at", "moment at which the plan was made", lambda plan: format_time(launch_moment(plan))),
     Column(
         "begins",
-        "moment at which the job's turn begins: later than `at` if it waits for quotas that other jobs use first; null"
-        " if it waits for a job of unknown length",
-        lambda plan: moment(plan.at) if isfinite(plan.share.turn.begin) else None,
+        "moment at which the job's turn is to begin: later than `at` if it waits for quotas that other jobs use first",
+        lambda plan: moment(plan.at),
     ),
     Column(
         "policy",
@@ -369,6 +387,16 @@ REASONS: tuple[Column[JobPlans], ...] = (
         " for jobs planned together, and for a job that is no training or of unknown length",
         lambda planned: planned.modes,
         each=MODE,
+    ),
+    Column(
+        "policies",
+        "what policies would make of jobs that share quotas, that of the queue first; empty without `--explain`, and"
+        " where quotas hold all jobs",
+        lambda planned: list(planned.mean_ends.items()),
+        each=(
+            Column("policy", "its name", lambda pair: pair[0]),
+            Column("mean_hours", "mean time until jobs of known lengths end", lambda pair: pair[1]),
+        ),
     ),
 )
 CLUSTER: Column[JobSpec] = Column(

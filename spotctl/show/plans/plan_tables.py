@@ -1,6 +1,6 @@
 """A plan on the terminal."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 from operator import itemgetter
 
@@ -27,7 +27,13 @@ from pricing_data.units import (
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import AUTO
 from spotctl.home.cloud import cloud_of
-from spotctl.planning.explain import TrainingMode, change_of_pace, expected_of, launch_moment, unnamed_markets
+from spotctl.planning.explain import (
+    TrainingMode,
+    change_of_pace,
+    expected_of,
+    launch_moment,
+    unnamed_markets,
+)
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import SPECIFIED, JobPlan
 from spotctl.show.columns import Column, fitting
@@ -42,7 +48,13 @@ _MAX_REJECTED = 20
 
 
 def plan_view(
-    plan: JobPlan, width: int, *, explain: bool, pace: Sequence[JobPlan] = (), ways: Sequence[TrainingMode] = ()
+    plan: JobPlan,
+    width: int,
+    *,
+    explain: bool,
+    pace: Sequence[JobPlan] = (),
+    ways: Sequence[TrainingMode] = (),
+    mean_ends: Mapping[str, float] | None = None,
 ) -> RenderableType:
     heading, restart = Text(plan.job.spec.name, style="bold"), restart_words(plan)
     if restart:
@@ -65,7 +77,7 @@ def plan_view(
     requests = (cloud_of(cloud).words.spot_request for cloud in bidding)
     notes = [remark for remark in requests if remark]
     parts += [Text(), Text("eviction", style="bold"), *map(Text, evictions), *map(Text, notes), Text(), _terms(plan)]
-    parts += [*_ways(ways), *_one_type(plan), *_shares(plan)]
+    parts += [*_ways(ways), *_one_type(plan), *_shares(plan, mean_ends or {})]
     if plan.decision.outlooks:
         parts += [Text(), zones_view(plan)]
     if plan.rejected:
@@ -208,7 +220,7 @@ def _ways(ways: Sequence[TrainingMode]) -> Iterator[RenderableType]:
     yield from (Text(), table, Text("each on the same kinds of machines, which do the same work per hour", style="dim"))
 
 
-def _shares(plan: JobPlan) -> Iterator[RenderableType]:
+def _shares(plan: JobPlan, mean_ends: Mapping[str, float]) -> Iterator[RenderableType]:
     """The quotas that limit the job, and why it gets its part of each."""
     if not plan.share.quotas:
         return
@@ -222,6 +234,10 @@ def _shares(plan: JobPlan) -> Iterator[RenderableType]:
             yield Text(f"{whole}; enough for all {len(share.slices)} jobs")
         else:
             yield Text(f"{whole}; {', '.join(slice_text(each, launch_moment(plan)) for each in share.slices)}")
+    if mean_ends:
+        (policy, mean), *others = mean_ends.items()
+        instead = "".join(f", with {name} {hours:.1f}" for name, hours in others)
+        yield Text(f"jobs of known length end after {mean:.1f} hours in the mean with {policy}{instead}")
 
 
 def _terms(plan: JobPlan) -> Group:

@@ -1,25 +1,46 @@
-"""A picture of plans: cost and hours of each job with P10 to P90, next to on demand; budget and deadline as lines."""
+"""A picture of plans: cost and hours of each job with P10 to P90, next to on demand; budget and deadline as lines.
+
+Of jobs that share quotas, it also has the machines over time, one color a job."""
 
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from matplotlib import colormaps
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
+from bidbrain.gavel.outlook import JobOutlook
 from pricing_data.atomic_write import atomic_write
 from pricing_data.units import HOUR
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import JobPlan
 from spotctl.show.phrases import hours_text
-from spotctl.show.plots import BLUE, ORANGE, PALE, RED, check_picture, panels, save_plot
+from spotctl.show.plots import (
+    BLUE,
+    GOLD,
+    GREEN,
+    ORANGE,
+    PALE,
+    PURPLE,
+    RED,
+    check_picture,
+    legend_of,
+    panels,
+    save_plot,
+)
 
 _PLAN, _ON_DEMAND, _LIKELY, _LIMIT = BLUE, PALE, ORANGE, RED
 _THICK = 0.34
+_TIMELINE = 2.2
+"""Height of the machines over time, in inches."""
+_JOBS = (BLUE, ORANGE, GREEN, PURPLE, GOLD, RED)
 _LABEL = 0.2
 """The width of a label, as a share of its panel."""
 
@@ -49,7 +70,17 @@ def svg(plans: Sequence[JobPlan]) -> str:
 
 
 def _figure(plans: Sequence[JobPlan]) -> Figure:
-    figure, (cost, hours) = panels(10, 1.6 + 0.9 * len(plans), across=2, sharey=True)
+    shared = next((plan.share for plan in plans if plan.share.courses), None)
+    height = 1.6 + 0.9 * len(plans)
+    if shared is None:
+        figure, (cost, hours) = panels(10, height, across=2, sharey=True)
+    else:
+        figure, (cost, hours, *below) = panels(
+            10, height + _TIMELINE, rows=2, across=2, sharey="row", height_ratios=[height, _TIMELINE]
+        )
+        for axes in below:
+            axes.remove()
+        _timeline(figure.add_subplot(below[0].get_gridspec()[1, :]), shared.courses)  # type: ignore[index]
     # The cost of a job of unknown length is known per hour only, and bars of one panel have one unit.
     per_hour = any(plan.demand.work.assumed for plan in plans)
     in_dollars, in_hours = list[_Bars | None](), list[_Bars | None]()
@@ -79,6 +110,23 @@ def _figure(plans: Sequence[JobPlan]) -> Figure:
         handles.append(Line2D([], [], color=_LIMIT, label="budget, deadline"))
     figure.legend(handles=handles, loc="outside lower left", frameon=False, fontsize=8, ncols=len(handles))
     return figure
+
+
+def _timeline(axes: Axes, courses: Sequence[JobOutlook]) -> None:
+    """The machines of the jobs of a queue over time, on top of each other."""
+    begun = [course for course in courses if course.turns]
+    edges = sorted({0.0, *(edge for course in begun for turn in course.turns for edge in (turn.start, turn.end))})
+    machines = [
+        [sum(sum(turn.machines.values()) for turn in course.turns if turn.start <= edge < turn.end) for edge in edges]
+        for course in begun
+    ]
+    colors = [*_JOBS, *map(to_hex, colormaps["tab20"].colors)][: len(begun)]  # type: ignore[attr-defined]
+    axes.stackplot([edge / 3600 for edge in edges], machines, step="post", colors=colors, linewidth=0)
+    axes.set_title("machines under quotas that the jobs share, by hours from the launch", loc="left", fontsize=10)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlim(0, edges[-1] / 3600)
+    labels = {course.name: color for course, color in zip(begun, colors, strict=False)}
+    axes.legend(handles=legend_of(labels), frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _panel(axes: Axes, rows: Sequence[_Bars | None], title: str) -> None:

@@ -184,8 +184,9 @@ def _turns(plan: JobPlan) -> str | None:
         return None
     parts = waited[0].slices
     first = " and ".join(turn_text(part, launch_moment(plan)) for part in parts if not part.turn.begin)
-    later = "".join(f", then {turn_text(part, launch_moment(plan))}" for part in parts if part.turn.begin)
-    return f"{first}{later} ({', '.join(str(share.quota) for share in waited)})"
+    later = [turn_text(part, launch_moment(plan)) for part in parts if part.turn.begin]
+    # Without a first one, jobs that run already use the quotas.
+    return f"{', then '.join([first or 'jobs that run', *later])} ({', '.join(str(share.quota) for share in waited)})"
 
 
 def restart_words(plan: JobPlan) -> str | None:

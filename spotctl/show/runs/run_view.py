@@ -100,7 +100,7 @@ class CommandProgress:
 class RunView:
     """A run at `now`, a moment of its market's clock.
 
-    `status` is the outcome of a run that has ended, else `interrupted`, `stopping` or `running`; `began` and `ended`
+    `status` is as `status_word` has it; `began` and `ended`
     are by this computer's clock. A training has a stage, a clock, done at `clock_at`, and the loss there; `model_loss`
     is that of the finished model, once there is one. `goal` is the clock at which it ends, if one is set. A command has
     `command` instead. `kinds` are those of all machines that it ever held: market, whether reliable, pricing.
@@ -125,6 +125,7 @@ class RunView:
     model_loss: float | None
     command: CommandProgress | None
     expected_end: int | None
+    deadline: int | None
     updates_lost: int | None
     evictions: int
     rows_lost: int
@@ -187,6 +188,7 @@ def run_view(
         model_loss=loss if progress is None or ended is None else ended.facts.get("loss", loss),
         command=_command(state),
         expected_end=_expected_end(state, goal),
+        deadline=began.deadline,
         updates_lost=None if ended is None else ended.facts.get("updates_lost"),
         evictions=state.evictions,
         rows_lost=state.rows_lost,
@@ -210,12 +212,14 @@ def run_view(
 
 
 def status_word(state: RunState, *, attended: bool) -> str:
-    """The outcome of a run that has ended; else interrupted, stopping or running."""
+    """The outcome of a run that has ended; else interrupted, stopping, waiting for its turn or running."""
     if state.ended is not None:
         return state.ended.outcome
     if not attended:
         return "interrupted"
-    return "running" if state.stopping is None else "stopping"
+    if state.stopping is not None:
+        return "stopping"
+    return "waiting" if state.waits else "running"
 
 
 def _command(state: RunState) -> CommandProgress | None:

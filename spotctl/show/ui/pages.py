@@ -1,10 +1,11 @@
-"""The pages of `spotctl ui`: all jobs, and one run. Pure.
+"""The pages of `spotctl ui`: money and all jobs, and one run. Pure.
 
-A script renews a page every two seconds without losing one's place.
+A script renews a page every two seconds without losing one's place, or what one types.
 """
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from datetime import datetime
 from hashlib import sha256
 from itertools import pairwise
@@ -12,11 +13,14 @@ from math import isfinite
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from bidbrain.billing import usd
 from pricing_data.units import HOUR, SECOND, counted, moment, usd_text
 from spotctl.log.outcomes import DONE
 from spotctl.log.state import EVICTED
 from spotctl.show.costs.charts import PriceLine, Series, footprint, line_chart, prices
+from spotctl.show.costs.cost import Report
 from spotctl.show.costs.markup import (
     ColumnHead,
     Html,
@@ -33,6 +37,8 @@ from spotctl.show.costs.markup import (
     times,
     versus,
 )
+from spotctl.show.costs.periods import Month, on_this_clock
+from spotctl.show.phrases import hours_text
 from spotctl.show.runs.lines import command_progress
 from spotctl.show.runs.picture import bid_text, machines_of
 from spotctl.show.runs.reading import WatchedRun
@@ -95,6 +101,12 @@ pre {
   white-space: pre-wrap; overflow-wrap: anywhere; font-size: .8125rem; background: var(--panel); padding: .75rem;
   border-radius: 8px;
 }
+form { display: flex; flex-wrap: wrap; gap: .5rem .75rem; align-items: center; margin: 0 0 .75rem; }
+input, button {
+  font: inherit; color: inherit; background: var(--panel); border: 1px solid var(--hair); border-radius: 6px;
+  padding: .3rem .6rem; max-width: 100%;
+}
+button { cursor: pointer; font-weight: 600; }
 .over { display: none; }
 .stale .over { display: block; position: sticky; top: 0; margin: 0; max-width: none; text-align: center; }
 @media (max-width: 43.75rem) {
@@ -106,7 +118,7 @@ pre {
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none';"
-    " form-action 'none'; frame-ancestors 'none';"
+    " form-action 'self'; frame-ancestors 'none';"
     f" script-src 'sha256-{b64encode(sha256(_SCRIPT.encode()).digest()).decode()}'"
 )
 """The Content-Security-Policy of the pages: their own script, and requests to their own server."""
@@ -131,9 +143,16 @@ def short_time(time: str) -> str:
 
 
 RUNNING = "running"
-ACTIVE = (RUNNING, "stopping", "interrupted")
+_INTERRUPTED = "interrupted"
+ACTIVE = (RUNNING, "waiting", "stopping", _INTERRUPTED)
+STOP, RESUME = COMMANDS = ("stop", "resume")
+"""The commands that a page can begin for a job."""
 MAX_ENDED = 100
 """Ended runs that are shown unless all are asked for."""
+_NEARLY = 0.9
+"""The share of a budget from which it is nearly spent."""
+_FEWEST = 2
+"""Moments that make a picture."""
 
 _NAMES = (ColumnHead("job", is_text=True), ColumnHead("state", is_text=True))
 _PROGRESS = (ColumnHead("progress", wide_only=True), ColumnHead("loss", wide_only=True))
@@ -143,6 +162,8 @@ _ACTIVE_HEADS = (
     ColumnHead("machines"),
     *_PROGRESS,
     ColumnHead("evictions", wide_only=True),
+    ColumnHead("left", wide_only=True),
+    ColumnHead("to deadline", wide_only=True),
     ColumnHead("spent"),
 )
 _ENDED_HEADS = (
@@ -169,10 +190,11 @@ def overview_page(
     waits: Sequence[Mapping[str, Any]],
     nights: Sequence[Mapping[str, Any]],
     notices: Sequence[str] = (),
+    today: Report | None = None,
     *,
     whole: bool = False,
 ) -> str:
-    """All jobs. `waits` and `nights` are in the form of `status --json` and `nightly ls --json`."""
+    """Money, alarms and all jobs. `waits` and `nights` are in the form of `status --json` and `nightly ls --json`."""
     active = [view for view in views if view.status in ACTIVE]
     ended = [view for view in views if view.status not in ACTIVE]
     ended.sort(key=lambda view: (view.ended or 0) // SECOND, reverse=True)
@@ -182,22 +204,85 @@ def overview_page(
         title = "No runs yet"
     elif active or waits:
         title = counted(len(active), "active run") + (f", {counted(len(waits), 'job')} waiting" if waits else "")
-    active_rows = [_run_row(view, RUNNING, short_time(moment(view.began)), str(len(view.machines))) for view in active]
-    ended_rows = [_run_row(view, DONE, "" if view.ended is None else short_time(moment(view.ended))) for view in shown]
+    active_rows = [
+        _run_row(view, RUNNING, (short_time(moment(view.began)), str(len(view.machines))), _times_left(view))
+        for view in active
+    ]
+    ended_rows = [
+        _run_row(view, DONE, ("" if view.ended is None else short_time(moment(view.ended)),)) for view in shown
+    ]
     # The commands that help runs which do not run as they should.
-    advice = [ways_on(view) for view in active if view.status != RUNNING]
+    advice = [ways_on(view) for view in active if view.status not in (RUNNING, "waiting")]
+    months = () if today is None else (today.month, *today.months_of_tags)
     parts = [
         el("nav", el("a", "Costs", href="costs")),
         el("h1", title),
-        *(paragraph(text, "notice") for text in notices),
+        *(paragraph(text, "notice") for text in (*notices, *_alarms(active, months))),
         *([] if views or waits else [_FIRST_STEPS]),
+        *([] if today is None else [tiles_of(_money_tiles(today, months))]),
         _runs("Now", _ACTIVE_HEADS, active_rows, advice),
         _waiting(waits),
+        *([] if today is None else [_machines_today(today)]),
         _runs("Ended", _ENDED_HEADS, ended_rows),
     ]
     if len(shown) < len(ended):
         parts.append(paragraph(el("a", f"All {len(ended):,} ended runs", href="?all")))
     return renewed_page(f"spotctl: {title}", *parts, _nights(nights))
+
+
+def _alarms(active: Sequence[RunView], months: Sequence[Month]) -> Iterator[str]:
+    """The budgets that are nearly spent, and the deadlines that will be missed."""
+    for view in active:
+        if view.money.used is not None and view.money.used > _NEARLY:
+            yield f"{view.job} has spent {percent(view.money.used)} of its budget"
+        if view.deadline is not None and view.expected_end is not None and view.expected_end > view.deadline:
+            late = hours_text((view.expected_end - view.deadline) / HOUR)
+            yield f"{view.job} is expected to end {late} after its deadline"
+    for month in months:
+        if month.budget is not None and usd(month.forecast) > month.budget:
+            yield f"{_month_name(month)}: {usd_text(usd(month.forecast))} by its end, of {usd_text(month.budget)}"
+
+
+def _month_name(month: Month) -> str:
+    return f"{month.name}, {month.tag}" if month.tag else month.name
+
+
+def _money_tiles(today: Report, months: Sequence[Month]) -> list[tuple[str, str, str]]:
+    """The money of today and of this month, next to the budgets."""
+    paid = today.replayed if today.is_replayed else today.whole
+    day = [("Today", usd_text(usd(paid.total)), "replayed: nothing is billed" if today.is_replayed else "")]
+    for month in months:
+        budget = "" if month.budget is None else f" of {usd_text(month.budget)}"
+        by_its_end = f"{usd_text(usd(month.forecast))} expected by its end"
+        day.append((_month_name(month), f"{usd_text(usd(month.paid))}{budget}", by_its_end))
+    return day
+
+
+def _machines_today(today: Report) -> Html:
+    """The machines of all runs of this day, by job, on this computer's clock."""
+    runs = [run for run in today.runs if run.mixes]
+    counts = {
+        run.run: [(on_this_clock(run, mix.at, today.made_at), sum(astuple(mix)[1:])) for mix in run.mixes]
+        for run in runs
+    }
+    moments = sorted({at for each in counts.values() for at, _ in each} | {today.made_at})
+    if len(moments) < _FEWEST:
+        return Html()
+    jobs = dict[str, list[float]]()
+    for run in runs:
+        at, machines = zip(*counts[run.run], strict=True)
+        places = np.searchsorted(at, moments, side="right")
+        held = np.array([0, *machines])[places]
+        if run.wall_ended is not None:
+            held = np.where(np.array(moments) >= run.wall_ended, 0, held)
+        jobs[run.job] = [*map(sum, zip(jobs.get(run.job, [0.0] * len(moments)), held.tolist(), strict=True))]
+    layers = [
+        Series(series_class(number), job, tuple(zip(moments, held, strict=True)))
+        for number, (job, held) in enumerate(jobs.items())
+    ]
+    most = int(max(map(sum, zip(*jobs.values(), strict=True))))
+    picture = for_both_widths(lambda canvas: footprint(canvas, f"Machines today, at most {most}", layers, (), ()), 200)
+    return section("Machines today", figure(picture, [(layer.class_, layer.name) for layer in layers]))
 
 
 def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...]], advice: Sequence[str] = ()) -> Html:
@@ -206,7 +291,7 @@ def _runs(title: str, heads: Sequence[ColumnHead], rows: Sequence[tuple[str, ...
     return section(title, table(heads, rows), *(paragraph(line, "lead after") for line in advice))
 
 
-def _run_row(view: RunView, usual: str, *own: str) -> tuple[str, ...]:
+def _run_row(view: RunView, usual: str, own: Sequence[str], later: Sequence[str] = ()) -> tuple[str, ...]:
     """The cells of a run: its link, its state, bold unless it is the usual one, its `own` cells, and its figures."""
     state = view.status if view.status == usual else el("strong", view.status)
     progress = ""
@@ -214,6 +299,7 @@ def _run_row(view: RunView, usual: str, *own: str) -> tuple[str, ...]:
         progress = f"clock {view.clock:,}"
     elif view.command is not None:
         progress = f"attempt {view.command.attempt}"
+    budget = "" if view.money.budget is None or not later else f" of {usd_text(usd(view.money.budget))}"
     return (
         el("a", view.job, href=f"run/{quote(view.job, safe='')}"),
         state,
@@ -221,8 +307,15 @@ def _run_row(view: RunView, usual: str, *own: str) -> tuple[str, ...]:
         progress,
         shown_loss(view.model_loss) or "",
         f"{view.evictions:,}",
-        _amount(spent_text(view), is_replayed=view.is_replayed),
+        *later,
+        _amount(f"{spent_text(view)}{budget}", is_replayed=view.is_replayed),
     )
+
+
+def _times_left(view: RunView) -> list[str]:
+    """The time that a run is expected to take from now on, and the time to its deadline."""
+    times_left = (view.expected_end, view.deadline)
+    return ["" if at is None else hours_text(max(at - view.now, 0) / HOUR) for at in times_left]
 
 
 def _amount(text: str, *, is_replayed: bool) -> str:
@@ -261,7 +354,7 @@ _PRICES = "Prices per hour"
 _UNKNOWN = "-"
 
 
-def run_page(run: WatchedRun, output: Sequence[str]) -> str:
+def run_page(run: WatchedRun, output: Sequence[str], notices: Sequence[str] = ()) -> str:
     """The page of a job's latest run; `output` are the last lines that its machines printed."""
     view, latest = run.view, run.events[: -_MAX_EVENTS - 1 : -1]
     heads = (ColumnHead("at (UTC)", is_text=True), ColumnHead("event", is_text=True))
@@ -274,7 +367,7 @@ def run_page(run: WatchedRun, output: Sequence[str]) -> str:
             el("a", "Costs of this job", href=f"../costs?job={quote(view.job)}"),
         ),
         el("h1", f"{view.run}: {view.status}"),
-        *([paragraph(view.unreadable, "notice")] if view.unreadable else []),
+        *(paragraph(text, "notice") for text in (view.unreadable, *notices) if text),
         *([paragraph(_REPLAYED, "notice")] if view.is_replayed else []),
         tiles_of(_tiles(view)),
         _cost(run),
@@ -283,7 +376,22 @@ def run_page(run: WatchedRun, output: Sequence[str]) -> str:
         _price_chart(run),
         section("Events", table(heads, list(events))),
         section("Output", el("pre", "\n".join(output))) if output else Html(),
+        _commands(view),
     )
+
+
+def _commands(view: RunView) -> Html:
+    """Forms that stop or resume the run. One types the command, so that no run is stopped by a slip."""
+    commands = [RESUME] if view.status == _INTERRUPTED and not view.is_stopping else []
+    commands += [STOP] if view.status in ACTIVE and view.status != "stopping" else []
+    forms = list[Html]()
+    for command in commands:
+        words = f"{command} {view.job}"
+        typed = el("input", name_="typed", autocomplete="off", spellcheck="false", required="", placeholder=words)
+        hidden = el("input", type="hidden", name_="asked", value=words)
+        label = el("label", "Type ", el("strong", words), ": ", typed)
+        forms.append(el("form", hidden, label, el("button", command.capitalize()), method="post", action="../do"))
+    return section("Commands", *forms) if forms else Html()
 
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:

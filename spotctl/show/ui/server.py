@@ -1,8 +1,12 @@
-"""`spotctl ui`: the pages of a home as it is now, read from its event log without changing anything, and their server.
+"""`spotctl ui`: the pages of a home as it is now, read from its event log, the commands that they begin, and their
+server.
 
-It serves one person: on 127.0.0.1 alone, read only, behind a token in the address.
+It serves one person: on 127.0.0.1 alone, behind a token in the address. Its pages change nothing. A form of one, sent
+from the page itself and with the words that it asks for, begins the command of these words.
 """
 
+import subprocess
+import sys
 import tempfile
 import webbrowser
 from collections import deque
@@ -15,7 +19,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread, Timer
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from pricing_data.errors import PricingDataError
@@ -31,7 +35,7 @@ from spotctl.show.costs.cost import Report
 from spotctl.show.costs.markup import el, paragraph
 from spotctl.show.runs.reading import Watcher, latest_views
 from spotctl.show.runs.status import dropped, waiting_json
-from spotctl.show.ui.pages import LINKS, POLICY, overview_page, renewed_page, run_page
+from spotctl.show.ui.pages import COMMANDS, LINKS, POLICY, RESUME, overview_page, renewed_page, run_page
 
 _OUTPUT_LINES = 60
 _BROWSER_SECONDS = 20.0
@@ -44,14 +48,22 @@ _MAX_WATCHED = 20
 
 AnswerPath = Callable[[str, str], str | None]
 """The page at a path below the token, with the query of the address; None if there is none."""
+BeginCommand = Callable[[str], str]
+"""Begins the command of some words, such as `stop nightly-recsys`, and tells at which path one follows it."""
+
+_MOST_BYTES = 4096
+"""The most that a form sends."""
 
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": POLICY,
     "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
+
+
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass
@@ -64,10 +76,48 @@ class _WatchedRun:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_OUTPUT_LINES))
 
 
+class BegunCommands:
+    """The commands of this program that pages began, as their user would have typed them. They go on when the pages
+    end."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._begun = dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]]()
+
+    def begin(self, words: str) -> None:
+        """Begins `stop JOB` or `resume JOB`, unless the same is under way."""
+        if words in self._begun and self._begun[words][0].poll() is None:
+            return
+        command, _, job = words.partition(" ")
+        # A file, because nobody reads a pipe once the pages have ended.
+        said = tempfile.TemporaryFile()  # noqa: SIM115
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "spotctl", "--home", str(self._home), command, "--", job],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        self._begun[words] = process, said
+
+    def remarks(self) -> list[str]:
+        """A line for each command that is under way, and the last line of each that failed."""
+        lines = list[str]()
+        for words, (process, said) in self._begun.items():
+            if process.poll() is None:
+                lines.append(f"spotctl {words} is under way")
+            elif process.returncode:
+                said.seek(0)
+                last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+                lines.append(f"spotctl {words} ended with code {process.returncode}: {last}")
+        return lines
+
+
 class HomePages:
     """Makes pages, all on one thread, which has the connections to the log.
 
-    `attended` tells to which runs a runner on another computer attends; `nights` are those of `nightly ls --json`.
+    `attended` tells to which runs a runner on another computer attends; `nights` are those of `nightly ls --json`;
+    `today` is the report of this day's costs.
     """
 
     def __init__(
@@ -76,14 +126,25 @@ class HomePages:
         attended: Callable[[], Collection[str]],
         nights: Callable[[], Sequence[Mapping[str, Any]]],
         costs: Callable[[str, str], Report],
+        today: Callable[[], Report],
+        begun: BegunCommands,
     ) -> None:
         self._settings, self._attended, self._nights, self._costs = settings, attended, nights, costs
+        self._today, self._begun = today, begun
         self._watched = dict[str, _WatchedRun]()
         self._reader = ThreadPoolExecutor(1)
 
     def answer(self, path: str, query: str) -> str | None:
         """The page at a path; None if there is none."""
         return self._reader.submit(self._answer, path, query).result()
+
+    def begin(self, words: str) -> str:
+        """Begins a command for a job of this home, and returns the path of the page on which one follows it."""
+        command, _, job = words.partition(" ")
+        if command not in COMMANDS or job not in self._reader.submit(self._jobs).result():
+            raise BadRequest(f"nothing was done: no page asks for {words!r}")
+        self._begun.begin(words)
+        return f"run/{quote(job, safe='')}" if command == RESUME else ""
 
     def prepare(self) -> None:
         """Reads the log while the browser starts: the first reading of many runs takes seconds."""
@@ -97,13 +158,19 @@ class HomePages:
         for watched in self._watched.values():
             watched.watcher.close()
 
+    def _jobs(self) -> set[str]:
+        runs, waits = latest_views(self._settings, self._attended()).runs, waiting_jobs(Paths(self._settings.home))
+        return {view.job for view in runs} | {job.name for job in waits}
+
     def _answer(self, path: str, query: str) -> str | None:
         name, _, job = path.partition("/")
         try:
             if path == "":
                 paths, read = Paths(self._settings.home), latest_views(self._settings, self._attended())
-                waits, notices = [waiting_json(each, paths) for each in waiting_jobs(paths)], dropped(read.lost)
-                return overview_page(read.runs, waits, self._nights(), (*read.damage, *notices), whole=query == "all")
+                waits = [waiting_json(each, paths) for each in waiting_jobs(paths)]
+                notices = (*read.damage, *dropped(read.lost), *self._begun.remarks())
+                today = self._today() if read.runs else None
+                return overview_page(read.runs, waits, self._nights(), notices, today, whole=query == "all")
             if path == "costs":
                 return self._cost_page(parse_qs(query, keep_blank_values=True))
             return self._run(unquote(job)) if name == "run" and job else None
@@ -136,14 +203,14 @@ class HomePages:
                 watched.lines.clear()
             new = watched.output.new_lines(state, last=state.ended is not None)
             watched.lines.extend(f"{line.machine}: {line.text}" for line in new)
-        return run_page(run, watched.lines)
+        return run_page(run, watched.lines, self._begun.remarks())
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers GET of addresses that begin with the token, from this computer."""
+    """Answers GET of addresses that begin with the token, from this computer, and POST of forms on its own pages."""
 
-    def __init__(self, port: int, token: str, answer: AnswerPath) -> None:
-        self.token, self.answer, self.asked = token, answer, False
+    def __init__(self, port: int, token: str, answer: AnswerPath, begin: BeginCommand) -> None:
+        self.token, self.answer, self.begin, self.asked = token, answer, begin, False
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
@@ -189,28 +256,56 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         # A browser that leaves a page no longer waits for it.
         with suppress(ConnectionError):
-            self._answer()
+            status, page = self._refusal() or self._page()
+            self._send(status, page)
 
-    def _answer(self) -> None:
-        status, page = self._page()
+    def do_POST(self) -> None:
+        with suppress(ConnectionError):
+            refused = self._refusal(from_page=True)
+            status, said = refused or self._command()
+            if refused is None and status is HTTPStatus.SEE_OTHER:
+                self._send(status, "", {"Location": f"/{self.server.token}/{said}"})
+            else:
+                self._send(status, said)
+
+    def _send(self, status: HTTPStatus, page: str, more: Mapping[str, str] = _NO_HEADERS) -> None:
         body = page.encode()
         self.send_response(status)
-        for name, value in _HEADERS.items():
+        for name, value in {**_HEADERS, **more, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
-    def _page(self) -> tuple[HTTPStatus, str]:
-        address = urlsplit(self.path)
-        token, _, path = address.path.removeprefix("/").partition("/")
-        if self.headers.get("Host") not in self.server.hosts:
+    def _refusal(self, *, from_page: bool = False) -> tuple[HTTPStatus, str] | None:
+        """Why a request is not answered. A form has to come `from_page`: the page of another server cannot send one."""
+        token, host = urlsplit(self.path).path.removeprefix("/").partition("/")[0], self.headers.get("Host")
+        if host not in self.server.hosts:
             return HTTPStatus.MISDIRECTED_REQUEST, "This is not the address that spotctl ui printed.\n"
         if not compare_digest(token.encode(), self.server.token.encode()):
             return HTTPStatus.FORBIDDEN, "Open the address that spotctl ui printed.\n"
+        if from_page and self.headers.get("Origin") != f"http://{host}":
+            return HTTPStatus.FORBIDDEN, "Nothing was done: this form is not on a page of spotctl ui.\n"
         self.server.asked = True
-        page = self.server.answer(path, address.query)
+        return None
+
+    def _page(self) -> tuple[HTTPStatus, str]:
+        address = urlsplit(self.path)
+        page = self.server.answer(address.path.removeprefix("/").partition("/")[2], address.query)
         return (HTTPStatus.NOT_FOUND, "There is no such page.\n") if page is None else (HTTPStatus.OK, page)
+
+    def _command(self) -> tuple[HTTPStatus, str]:
+        """Begins what a form asks for; returns the path of the next page."""
+        length = self.headers.get("Content-Length", "")
+        if urlsplit(self.path).path.partition(f"/{self.server.token}/")[2] != "do" or not length.isdecimal():
+            return HTTPStatus.NOT_FOUND, "There is no such form.\n"
+        fields = parse_qs(self.rfile.read(min(int(length), _MOST_BYTES)).decode(errors="replace"))
+        asked, typed = (fields.get(name, [""])[0].strip() for name in ("asked", "typed"))
+        if not asked or asked != typed:
+            return HTTPStatus.BAD_REQUEST, f"Nothing was done: go back, and type {asked}\n"
+        try:
+            return HTTPStatus.SEE_OTHER, self.server.begin(asked)
+        except (SpotctlError, PricingDataError, ProviderError) as error:
+            return HTTPStatus.BAD_REQUEST, f"{error}\n"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
         """Says nothing: the terminal shows the address."""

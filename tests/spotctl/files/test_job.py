@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, timedelta, timezone, tzinfo
 from pathlib import Path
@@ -146,10 +147,26 @@ def test_the_old_name_of_a_key_is_read_with_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_mistake_below_an_old_name_has_its_line() -> None:
-    with pytest.warns(OldName), pytest.raises(BadRequest, match=r"job\.yaml:10: max_bid: '3' has no unit; expected"):
+    with pytest.warns(OldName), pytest.raises(BadRequest, match=r"job\.yaml:10: most: '3' has no unit; expected"):
         loads(f"{TRAINING}most: '3'\n", Path("job.yaml"))
     with pytest.raises(BadRequest, match=r"most: is the old name of max_bid, which is there too; keep max_bid only"):
         loads(f"{TRAINING}most: 1 USD/h\nmax_bid: 1 USD/h\n", Path("job.yaml"))
+
+
+@pytest.mark.parametrize("text", [TRAINING, COMMAND])
+def test_a_job_is_of_the_kind_that_its_keys_say(text: str) -> None:
+    without = re.sub(r"kind: .*\n", "", text)
+    assert loads(without, Path("job.yaml")) == loads(text, Path("job.yaml"))
+
+
+@pytest.mark.parametrize("line", ["gpu: A100:8", "accelerators: A100:8", "gpu: A100:8\n  types: {vcpus: 8..}"])
+def test_other_tools_spellings_of_keys_are_read(line: str) -> None:
+    others = COMMAND.replace("clouds: [aws]\n", f"clouds: [aws]\n  {line}\n") + "num_nodes: 2\n"
+    more = "vcpus: 8.., " if "vcpus" in line else ""
+    own = COMMAND.replace("clouds: [aws]\n", f"clouds: [aws]\n  types: {{{more}accelerators: A100:8}}\n") + "nodes: 2\n"
+    assert loads(others, Path("job.yaml")) == loads(own, Path("job.yaml"))
+    with pytest.raises(BadRequest, match=r"job\.yaml:\d+: num_nodes: .*, and nodes is there too; keep one of them"):
+        loads(f"{others}nodes: 2\n", Path("job.yaml"))
 
 
 @pytest.mark.parametrize("text", [TRAINING, COMMAND])

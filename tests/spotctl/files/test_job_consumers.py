@@ -17,7 +17,7 @@ from pricing_data.units import SECOND, parse_time
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.wiring import local_provider
-from spotctl.files.job.programs import Command, Elastic, Parallel
+from spotctl.files.job.programs import Command, ElasticNodes, Parallel
 from spotctl.files.job.reader import loads, restored, schema, written
 from spotctl.files.job.spec import OLD_NAMES, JobSpec
 from spotctl.home.config import Settings
@@ -109,6 +109,32 @@ def test_the_planner_reads(key: str) -> None:
     assert planned(text) != planned(text.replace(before, after))
 
 
+def test_the_queue_reads_policy_and_weight(tmp_path: Path) -> None:
+    """Two jobs under a quota of four machines."""
+    begins = dict[str, list[str]]()
+    for key, of_first in {
+        "alike": "weight: 1",
+        "queue.weight": "weight: 900",
+        "queue.policy": "policy: max-min-fairness",
+    }.items():
+        files = [tmp_path / f"{name}.yaml" for name in ("first", "second")]
+        for file, lasts in zip(files, ("9h", "1h"), strict=True):
+            policy = of_first if file.stem == "first" or "policy" in of_first else "weight: 1"
+            job = COMMAND.replace("name: job", f"name: {file.stem}").replace("5h", lasts).replace("ckpt", file.stem)
+            file.write_text(
+                job.replace("[local]", "[local], types: [c4.xlarge], regions: [sim-east]") + f"queue: {{{policy}}}\n"
+            )
+        ended = spotctl("plan", *files, "--json", SPOTCTL_QUOTAS="local/*/c4=12")
+        begins[key] = [plan["begins"] for plan in ended.json]
+    assert begins["alike"][0] > begins["alike"][1]
+    assert begins["queue.weight"][0] < begins["queue.weight"][1]
+    assert begins["queue.policy"] != begins["alike"]
+    other = files[1].read_text().replace("max-min-fairness", "fifo")
+    files[1].write_text(other)
+    refused = spotctl("plan", *files, SPOTCTL_QUOTAS="local/*/c4=12")
+    assert "first shares quotas by queue.policy max-min-fairness, and second by fifo" in refused.err
+
+
 # What the training engine is given.
 TRAINED = {
     "app": ("app: mf", "app: mlr"),
@@ -117,6 +143,7 @@ TRAINED = {
     "stragglers.backup_workers": ("app: mf", "app: mf\nstragglers: {backup_workers: auto}"),
     "stragglers.balance_servers": ("app: mf", "app: mf\nstragglers: {balance_servers: true}"),
     "wire": ("app: mf", "app: mf\nwire: bf16"),
+    "trainer": ("app: mf", "trainer: {lightning: json:loads}"),
     "stop.loss": ("clocks: 2000", "clocks: 2000, loss: 0.5"),
     "stop.converged": ("clocks: 2000", "clocks: 2000, converged: 0.02"),
 }
@@ -330,8 +357,10 @@ def test_every_key_of_the_schema_has_a_consumer() -> None:
     elsewhere += ["resources.arch", "resources.burstable"]
     # tests/spotctl/planning/test_parallel.py plans with each of them.
     elsewhere += [f"parallel.{field.name}" for field in fields(Parallel) if field.name != "elastic"]
-    elsewhere += [f"parallel.elastic.{field.name}" for field in fields(Elastic)]
-    elsewhere += [*OLD_NAMES]
+    elsewhere += [f"parallel.elastic.{field.name}" for field in fields(ElasticNodes)]
+    elsewhere += [*OLD_NAMES, "queue.policy", "queue.weight"]
+    # tests/spotctl/files/test_job.py reads them as the keys that they spell.
+    elsewhere += ["num_nodes", "resources.accelerators", "resources.gpu"]
     consumed = [*PLANNED, *TRAINED, *REPLAYED, *EXECUTED, *ORDERED, *elsewhere]
     assert len(consumed) == len(set(consumed))
     found = schema()
@@ -361,3 +390,21 @@ def test_an_identity_is_for_a_cloud_of_the_job() -> None:
     text = TRAINING.replace("clouds: [local]", "clouds: [aws]")
     with pytest.raises(BadRequest, match=r"job.yaml:8: identity.gcp: is not one of clouds: \[aws\]; remove it"):
         loads(f"{text}identity: {{gcp: trainer}}\n", Path("job.yaml"))
+
+
+def test_a_frameworks_trainer_says_when_it_ends() -> None:
+    text = TRAINING.replace("app: mf", "trainer: {lightning: json:loads}").replace("stop: {clocks: 2000}\n", "")
+    assert "stop" not in text
+    job = loads(text, Path("job.yaml"))
+    assert training_job(job).stopping.ending(90).clocks == 90
+    assert training_job(restored(written(job), Path("job.yaml"))) == training_job(job)
+    for line, said in {
+        "app: json:dumps": r"app: is made by trainer; remove one of them",
+        "parallel: auto": r"trainer: is not for parallel, which splits a model",
+    }.items():
+        with pytest.raises(BadRequest, match=said):
+            loads(f"{text}{line}\n", Path("job.yaml"))
+    with pytest.raises(BadRequest, match=r"trainer\.keras: .*expected one of lightning, transformers"):
+        loads(text.replace("lightning", "keras"), Path("job.yaml"))
+    with pytest.raises(BadRequest, match=r"trainer\.lightning: .*there is no module nowhere"):
+        loads(text.replace("json", "nowhere"), Path("job.yaml"))

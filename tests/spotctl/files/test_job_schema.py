@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import jsonschema
 import pytest
@@ -26,7 +28,7 @@ def test_the_schema_is_one_and_explains_every_key() -> None:
     jsonschema.Draft202012Validator.check_schema(found)
     assert found == schema()
     parts = [found, *found["$defs"].values()]
-    assert len(parts) == 12
+    assert len(parts) == 13
     for part in parts:
         assert part["description"]
         assert part["additionalProperties"] is False
@@ -35,6 +37,15 @@ def test_the_schema_is_one_and_explains_every_key() -> None:
             assert value["examples"], key
             for example in value["examples"]:
                 jsonschema.Draft202012Validator({**value, "$defs": found["$defs"]}).validate(example)
+
+
+def test_a_key_is_explained_with_what_is_below_it(approved: Approved) -> None:
+    assert spotctl("schema", "every").out.startswith("parallel.elastic.every: Updates between two of these copies")
+    ended = spotctl("schema", "checkpoint")
+    assert "checkpoint.path: A folder that outlives every machine." in ended.out
+    assert "    checkpoint: {every: auto}\n" in ended.out
+    assert [*spotctl("schema", "queue", "--json").json] == ["queue", "queue.policy", "queue.weight"]
+    approved(spotctl("schema", "deadlin"))
 
 
 # What no schema can say: that numbers are in order, that files are there, that names fit each other.
@@ -66,6 +77,7 @@ BEYOND_SCHEMAS = (
     "is never written",
     "needs a checkpoint, from which",
     "is for a command with several nodes",
+    "and resources.types is",
     "placement: applies to cloud machines",
 )
 
@@ -117,6 +129,10 @@ class TestInit:
         assert (ended.code, ended.out) == (0, "")
         assert ended.err == "wrote job.yaml; next: spotctl plan job.yaml, then spotctl launch job.yaml\n"
         assert load(tmp_path / "job.yaml").is_local
+        # The editor's schema is a file of this computer.
+        first = (tmp_path / "job.yaml").read_text().partition("\n")[0]
+        named = Path(unquote(urlsplit(first.partition("$schema=")[2]).path))
+        assert json.loads(named.read_text()) == schema()
         assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["job.yaml"]
 
     def test_its_comments_are_right_too(self, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pricing_data.units import HOUR
 from spotctl.files.job.reader import load, loads
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.script.job_text import ScriptAnswers, job_text
-from spotctl.files.script.reading import Change, TrainingScript, applied, read_script
+from spotctl.files.script.reading import Change, TrainingScript, applied, outside_paths, read_script
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import Ended, spotctl
 from tests.spotctl.terminals import terminal
@@ -172,7 +173,7 @@ def test_a_script_without_a_loop_is_told_what_to_do() -> None:
     Path("train.py").write_text("import joblib, sklearn.svm\n\nm = sklearn.svm.SVC().fit(x, y)\njoblib.dump(m, 'm')\n")
     ended = spotctl("init", "train.py")
     assert ended.out.startswith("train.py saves nothing while it trains: each eviction")
-    assert "No loop to change was recognized" in ended.out
+    assert "No lines that would help are known for train.py" in ended.out
     assert job().program.run == f"python train.py && cp -r m {RESULT}"  # type: ignore[union-attr]
 
 
@@ -303,9 +304,12 @@ while True:
 def test_a_load_for_another_value_of_a_constant_does_not_count() -> None:
     assert not script(CONSTANT).can_load
     found = script(CONSTANT.replace('"scratch"', '"resume"'))
-    line = 'out_dir = os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".") + "/out"'
+    line = 'out_dir = os.environ.get("SPOTCTL_CHECKPOINT_DIR", "out")'
     assert [change.text for change in found.changes] == [line]
     assert script(applied(found.source.text, found.changes)).resumes
+    first, second = script(CONSTANT).changes
+    there = f'{line.removeprefix("out_dir = ")} + "/ckpt.pt"'
+    assert (first.text, second.text) == (line, f'init_from = "resume" if os.path.exists({there}) else "scratch"')
 
 
 def test_what_machines_install(folder: Path) -> None:
@@ -359,7 +363,7 @@ def test_odd_paths_and_defaults_are_written_as_yaml_reads_them(tmp_path: Path) -
     assert spec.program.run == "python 'odd name.py' --data \"$DATA_DATA\""  # type: ignore[union-attr]
 
 
-def test_on_a_terminal_it_asks_three_questions_at_most(folder: Path) -> None:
+def test_on_a_terminal_it_asks_four_questions_at_most(folder: Path) -> None:
     change(public("out_of_core"))
     with terminal("init", "out_of_core.py", "--force") as window:
         for question, typed in (
@@ -368,9 +372,12 @@ def test_on_a_terminal_it_asks_three_questions_at_most(folder: Path) -> None:
             ("How long does it take on one machine", "long"),
             ("write 90s, 15m or 10h", "4h"),
             ("Which bucket", "my-models"),
+            ("A trial runs out_of_core.py in a copy of its folder, without network, credentials, gpu", None),
+            ("Try it on this computer?", "n"),
         ):
             window.wait_for(question)
-            window.type(f"{typed}\n")
+            if typed is not None:
+                window.type(f"{typed}\n")
         assert window.exit_code() == 0
         assert "spotctl prices fetch --cloud aws --region us-east-1, then spotctl plan job.yaml" in window.screen
     text = (folder / "job.yaml").read_text()
@@ -430,31 +437,60 @@ def test_a_job_file_is_written_over_only_with_force(approved: Approved) -> None:
     assert job().name == "out-of-core"
 
 
-def test_a_trainer_is_made_of_the_network_and_its_optimizer(approved: Approved) -> None:
-    public("imagenet")
-    ended = spotctl("init", "imagenet.py", "--trainer")
-    assert ended.code == 0, ended.err
-    text = Path("imagenet_trainer.py").read_text()
-    ast.parse(text)
-    for line in (
-        "    return models.__dict__[args.arch]()",
-        '    return datasets.ImageFolder(os.path.join(args.data, "train"), transforms.ToTensor())',
-        "    return nn.CrossEntropyLoss()(net(inputs), targets)  # line 37 of imagenet.py",
-        "    return torch.optim.SGD(net.parameters(), args.lr, momentum=0.9, weight_decay=1e-4)",
-    ):
-        assert f"{line}\n" in text
-    assert "args = SimpleNamespace(arch='resnet18', data='imagenet', lr=0.1)" in text
-    assert spotctl("plan", "job.yaml").code == 0
-    assert job().program.app == "imagenet_trainer.py:trainer"  # type: ignore[union-attr]
-    Path("job.yaml").unlink()
-    approved(spotctl("init", "imagenet.py", "--trainer"))
-
-
 @pytest.mark.parametrize("name", ["out_of_core", "job.yaml"])
 def test_a_trainer_needs_a_network(name: str, approved: Approved) -> None:
     refused = spotctl("init", public(name) if name in PUBLIC else name, "--trainer")
     approved(refused)
     assert not Path("job.yaml").exists()
+
+
+FRESH = """\
+import os, torch
+
+where = "/mnt/data/corpus.bin"
+net = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(10**6):
+    optimizer.zero_grad()
+    net(torch.rand(2)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_paths_outside_of_the_copy_are_listed() -> None:
+    text = "a, b = '/mnt/x/y.bin', f'{a}/z'\nc, d, e = '~/models/m', '../up', '/dev/null'\nf, g = 'in/side', '/'\n"
+    assert outside_paths(script(text).source) == ["../up", "/mnt/x/y.bin", "~/models/m"]
+
+
+@pytest.mark.slow
+def test_a_script_that_restarts_is_tried_with_the_changes_that_are_proposed() -> None:
+    """Nothing is asked without a terminal, and only --try runs the script."""
+    Path("train.py").write_text(FRESH)
+    assert spotctl("init", "train.py", "--json").json["script"]["tried"] is None
+    ended = spotctl("init", "train.py", "--json", "--try", "--force")
+    assert ended.code == 0, ended.err
+    assert ended.json["script"]["tried"]["verdict"] == "resumed", ended.json
+    assert ended.json["script"]["resumes"] is False, "without the changes, it does not"
+    assert "which has tried it with the changes that it proposes: resumed." in Path("job.yaml").read_text()
+    assert sorted(path.name for path in Path().iterdir()) == ["job.yaml", "train.py"]
+    change("train.py")
+    said = spotctl("init", "train.py", "--try", "--force").out
+    assert re.match(r"train.py was tried here: resumed: saved loop-\d+.pickle after \d+ s; killed and", said), said
+
+
+@pytest.mark.parametrize(
+    "words", [("train.py", "--try", "--allow", "disk"), ("job.yaml", "--try")], ids=["allow", "a job file"]
+)
+def test_a_trial_that_cannot_be_is_refused(words: tuple[str, ...], approved: Approved) -> None:
+    Path("train.py").write_text(FRESH)
+    approved(spotctl("init", *words))
+    assert not Path("job.yaml").exists()
+
+
+def test_a_script_that_needs_a_value_is_not_tried() -> None:
+    Path("train.py").write_text(TYPER)
+    tried = spotctl("init", "train.py", "--json", "--try").json["script"]["tried"]
+    assert tried == {"verdict": "not seen", "saw": "only a person can give CORPUS"}
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bidbrain.gavel.queue import QueueTerms, QueueUser
 from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.home import config
 from spotctl.home.errors import BadSettings
@@ -60,9 +61,26 @@ def test_quotas_come_from_the_file_or_the_environment(tmp_path: Path) -> None:
     assert config.load(said, Path("/nowhere")).quotas == (first, second, third)
 
 
+def test_how_jobs_share_quotas_comes_from_the_file_or_the_environment(tmp_path: Path) -> None:
+    assert config.load({}, tmp_path).queue_terms() == QueueTerms()
+    (tmp_path / "config.toml").write_text(
+        'queue_policy = "hierarchical"\nqueue_round_minutes = 10\n[queue_users]\nada = 2\nbob = "1.5 fifo"\n'
+    )
+    users = {"ada": QueueUser(2.0), "bob": QueueUser(1.5, "fifo")}
+    assert config.load({}, tmp_path).queue_terms() == QueueTerms("hierarchical", users, 600.0)
+    assert config.load({}, tmp_path).queue_terms("makespan").policy == "makespan"
+    said = {"SPOTCTL_QUEUE_USERS": "ada=2, bob=1.5 fifo", "SPOTCTL_QUEUE_POLICY": "fifo"}
+    assert config.load(said, Path("/nowhere")).queue_terms() == QueueTerms("fifo", users)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ('queue_policy = "fair"', "queue_policy is 'fair', but must be one of mean-completion, max-min-fairness"),
+        ("queue_round_minutes = 0", "queue_round_minutes is 0, but must be minutes from 1 to 1440"),
+        ("queue_users = 5", "queue_users is 5, but must be a table of users and weights up to 1000, such as ada = 2"),
+        ("[queue_users]\nada = 0", "but must be a table of users and weights"),
+        ('[queue_users]\nada = "2 lifo"', "but must be a table of users and weights"),
         ("quotas = 5", "but must be a table of amounts by cloud, region and family"),
         ('[quotas]\n"aws/us-east-1/p3" = -1', "must be whole numbers of vCPUs, .* aws/us-east-1/p3 is -1"),
         ('[quotas]\n"aws/us-east-1/p3" = true', "aws/us-east-1/p3 is True"),

@@ -164,8 +164,8 @@ class FatedLog(EventLog):
         super().__init__(path)
         self._fate = fate
 
-    def append(self, run: str, at: int, event: Event) -> LogRow:
-        row: LogRow = self._fate.meet(lambda: super(FatedLog, self).append(run, at, event))
+    def append_if(self, run: str, at: int, event: Event, holds: Callable[[], bool]) -> LogRow | None:
+        row: LogRow | None = self._fate.meet(lambda: super(FatedLog, self).append_if(run, at, event, holds))
         return row
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,10 +85,10 @@ class FullLog(MemoryLog):
         super().__init__()
         self.room = room
 
-    def append(self, run: str, at: int, event: ev.Event) -> LogRow:
+    def append_if(self, run: str, at: int, event: ev.Event, holds: Callable[[], bool]) -> LogRow | None:
         if len(self.rows) >= self.room:
             raise LogFailed("event log: disk full")
-        return super().append(run, at, event)
+        return super().append_if(run, at, event, holds)
 
 
 @pytest.mark.parametrize("room", range(1, 18))

@@ -16,11 +16,13 @@ __all__ = ["EFFORTS", "NEEDS", "AwsSource", "source"]
 
 NEEDS = (
     SourceNeeds("aws", "interruption buckets and savings", "", "Spot Advisor; estimates spot prices"),
+    SourceNeeds("aws", "on-demand prices of larger regions", "", "price pages of the web site; about 2 MB in all"),
     SourceNeeds("aws", "on-demand prices of named regions", "", "public price list; several hundred MB per region"),
     SourceNeeds("aws", "spot prices of 90 days, instance types", "AWS_ACCESS_KEY_ID, a profile, or `aws sso login`"),
 )
 EFFORTS = {
     "interruption buckets": Effort(1, 30_000, 10),
+    "on-demand price pages": Effort(16, 10_000, 2, is_whole=True),
     "public price list": Effort(1, 2_000, 300, is_whole=True),
     "spot prices": Effort(6, 6_000, 2, is_daily=True),
     "instance types": Effort(10, 1_000, 5),

@@ -18,7 +18,7 @@ from pricing_data.availability import Interruption
 from pricing_data.catalog import ARM, X86, InstanceType, MachineTraits, OnDemandPrice, driver_of
 from pricing_data.errors import BadInput, NoAnswer
 from pricing_data.fetched_rows import PriceEvent
-from pricing_data.market import Market, os_of_product
+from pricing_data.market import LINUX, Market, os_of_product
 from pricing_data.sources.base import FetchRequest, Rejects
 from pricing_data.units import parse_time, parse_usd, to_micros
 from spotctl.clouds.aws.cloud import AwsSettings
@@ -178,6 +178,29 @@ def listed_price(region: str, row: ApiRecord) -> OnDemandPrice | None:
         parse_time(row["EffectiveDate"]),
         parse_usd(row["PricePerUnit"]),
         "aws public price list",
+    )
+
+
+def price_page(content: bytes, response: httpx.Response, now: int) -> tuple[int, list[ApiRecord]]:
+    """The moment of the file behind a price page, and its entries."""
+    try:
+        changed = response.headers.get("last-modified")
+        regions = json.loads(content)["regions"].values()
+        entries = [entry for region in regions for entry in region.values()]
+        return (to_micros(parsedate_to_datetime(changed)) if changed else now), entries
+    except MALFORMED as error:
+        raise NoAnswer(
+            f"aws/-: the price page at {response.url} has another format ({str(error)[:200]})", _CURE
+        ) from error
+
+
+@rejecting
+def page_price(region: str, as_of: int, entry: ApiRecord) -> OnDemandPrice | None:
+    """The hourly price of a Linux machine in an entry of a price page; None if it has none."""
+    if float(entry["price"]) == 0:
+        return None
+    return OnDemandPrice(
+        CLOUD, region, entry["Instance Type"], LINUX, as_of, parse_usd(entry["price"]), "aws price page"
     )
 
 

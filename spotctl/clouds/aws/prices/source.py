@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pricing_data.errors import CloudError, NoAnswer, UnknownResource
 from pricing_data.fetched_rows import FetchedRows, PriceBatch
@@ -15,7 +16,7 @@ from pricing_data.market import Market
 from pricing_data.series import WatchRecord
 from pricing_data.sources.base import NO_REGION, FetchRequest, FetchTask, Rejects
 from pricing_data.units import DAY, Span, to_datetime
-from spotctl.clouds.aws.cloud import PRICE_LIST_REGION, AwsSettings
+from spotctl.clouds.aws.cloud import LOCATIONS, PRICE_LIST_REGION, AwsSettings
 from spotctl.clouds.aws.prices.records import (
     CLOUD,
     PRICED_SYSTEMS,
@@ -25,8 +26,10 @@ from spotctl.clouds.aws.prices.records import (
     interruptions_of,
     listed_price,
     on_demand_price,
+    page_price,
     placement_score,
     price_event,
+    price_page,
     zone_name,
 )
 from spotctl.clouds.errors import on_one_line
@@ -51,6 +54,9 @@ _SPOT_PRICES = "spot prices"
 PUBLIC_PRICES = "public price list"
 _PRICE_LIST = "/offers/v1.0/aws/AmazonEC2/current/{region}/index.csv"
 _PRICES_AT_A_TIME = 2000
+PRICE_PAGES = "on-demand price pages"
+_PRICE_PAGE = "/pricing/2.0/meteredUnitMaps/ec2/USD/current/ec2-ondemand-without-sec-sel/{location}/Linux/index.json"
+_MAX_PAGE_BYTES = 8 << 20
 _PREAMBLE = 20
 _CURE = "fetch again later, or set aws_price_list_url in spotctl's settings"
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -94,12 +100,16 @@ class AwsSource:
             regions = request.regions or self._enabled_regions(home)
         except CloudError as error:
             # Spot prices are then estimated by the savings in the Advisor's file. A price list that needs no account
-            # has several hundred megabytes, so only those of named regions are read.
+            # has several hundred megabytes, so only those of named regions are read; otherwise the small files behind
+            # the pages of AWS's web site, of its larger regions.
             estimates = replace(advisor, spot_prices=True)
             public = [
                 FetchTask(CLOUD, region, PUBLIC_PRICES, partial(self._public_prices, region, request), optional=True)
                 for region in request.regions
             ]
+            if not public:
+                pages = partial(self._price_pages, request)
+                public = [FetchTask(CLOUD, NO_REGION, PRICE_PAGES, pages, optional=True)]
             return [estimates, *public, FetchTask.failed(CLOUD, "account", error)]
         pulls = {
             _SPOT_PRICES: self._spot_prices,
@@ -140,6 +150,36 @@ class AwsSource:
                 yield FetchedRows(on_demand=tuple(step))
         except (httpx.HTTPError, httpx.InvalidURL, csv.Error) as error:
             raise NoAnswer(f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE) from error
+        rejects.report()
+
+    def _price_pages(self, request: FetchRequest) -> Iterator[FetchedRows]:
+        """On-demand prices of Linux machines behind AWS's price pages: a JSON file of at most a few megabytes for each
+        of the larger regions. They are not documented, so a region without one is passed over."""
+        import httpx
+
+        rejects, count = Rejects(f"aws/-: {PRICE_PAGES}"), 0
+        host, seconds = self._settings.price_page_host, self._settings.timeout_seconds
+        for region, location in LOCATIONS.items():
+            url = host + _PRICE_PAGE.format(location=quote(location))
+            try:
+                with httpx.stream("GET", url, timeout=seconds, follow_redirects=True) as answer:
+                    if answer.status_code in (httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND):
+                        continue
+                    answer.raise_for_status()
+                    content = b""
+                    for part in answer.iter_bytes():
+                        content += part
+                        if len(content) > _MAX_PAGE_BYTES:
+                            raise NoAnswer(f"aws/{region}: {url} has more than {_MAX_PAGE_BYTES >> 20} MB", _CURE)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise NoAnswer(f"aws/{region}: {url} cannot be read: {on_one_line(error, 200)}", _CURE) from error
+            as_of, entries = price_page(content, answer, request.until)
+            prices = rejects.good(partial(page_price, region, as_of), entries)
+            wanted = tuple(price for price in prices if request.wants_type(price.instance_type))
+            count += 1
+            yield FetchedRows(on_demand=wanted)
+        if not count:
+            raise NoAnswer(f"aws/-: {host} has no price page of any region", _CURE)
         rejects.report()
 
     def _enabled_regions(self, home: str | None) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from spotctl.agent.checkpoints.stored import (
     note_finished,
 )
 from spotctl.agent.data import stores
-from spotctl.agent.data.transfer import deliver, local_copy
+from spotctl.agent.data.transfer import deliver, listing, local_copy
 from spotctl.agent.errors import BadCheckpoint, TransferFailed
 from tests.servers.loopback import Fault, LoopbackServer, Reply, serving
 from tests.servers.objects import ObjectStore, S3Dialect, Stored, bearer
@@ -127,6 +128,31 @@ def test_checkpoints_are_stored_restored_and_discarded(bucket: ObjectStore, tmp_
     note_finished(path, "run")
     discard_checkpoints(path, fresh=False)
     assert bucket.objects == {}
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_restored_checkpoint_has_the_times_and_the_links_by_which_programs_find_the_newest(tmp_path: Path) -> None:
+    """Names in their order are not in the order of their steps: `epoch_10` comes before `epoch_9`."""
+    path, folder = "gs://bucket/ckpt/", tmp_path / "own"
+    for epoch in (9, 10):
+        (folder / f"epoch_{epoch}").mkdir(parents=True)
+        for name in ("part", ".metadata", ".part.new"):
+            (folder / f"epoch_{epoch}" / name).write_text(str(epoch))
+            os.utime(folder / f"epoch_{epoch}" / name, ns=(epoch * 10**9, epoch * 10**9))
+    (folder / "latest").symlink_to("epoch_10")
+    (folder / "outside").symlink_to("/usr")
+    (folder / "absolute").symlink_to(folder / "epoch_9")
+    names = [name for name, *_ in listing(folder)]
+    assert names == [f"epoch_{epoch}/{name}" for epoch in (10, 9) for name in (".metadata", "part")]
+    checkpoints = StoredCheckpoints(path, 0)
+    checkpoints.put_files("run.1", 1, folder, names)
+    checkpoints.put_record(CheckpointRecord("run.1", 1, 0.1, 6, 60.0), names, folder)
+    new = tmp_path / "next"
+    assert StoredCheckpoints(path, 0).restore(new) is not None
+    assert [str((new / name).readlink()) for name in ("latest", "absolute")] == ["epoch_10", "epoch_9"]
+    assert sorted(item.name for item in new.iterdir()) == ["absolute", "epoch_10", "epoch_9", "latest"]
+    for pattern in ("epoch_*", "epoch_*/part"):
+        assert [found.stat().st_mtime_ns // 10**9 for found in sorted(new.glob(pattern))] == [10, 9]
 
 
 def test_checkpoints_that_cannot_be_reached_are_named(server: LoopbackServer, tmp_path: Path) -> None:

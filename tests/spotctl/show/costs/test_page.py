@@ -264,3 +264,16 @@ def test_the_page_in_a_browser(name: str, month_report: Report, tmp_path: Path) 
         assert (tmp_path / "costs.pdf").read_bytes().startswith(b"%PDF")
         assert tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
         assert [one["request"]["url"] for one in tab.received("Network.requestWillBeSent")] == [path.as_uri()]
+
+
+def test_the_machines_of_a_job_that_shares_a_quota_are_next_to_those_of_its_plan() -> None:
+    made = MadeRun("shared-1", "shared", NIGHT)
+    made.begin()
+    turns = ((NIGHT, 1), (NIGHT + 2 * HOUR, 3))
+    made.add(NIGHT, ev.Planned(1.0, 0.8, 1.25, 4.0, 3.5, assumed=False, turns=turns))
+    made.price(AWS[0], [NIGHT, NIGHT + DAY], [100_000_000] * 2)
+    first, later = made.rent(AWS[0], 1, NIGHT), made.rent(AWS[0], 2, NIGHT + 3 * HOUR)
+    made.end_machines([*first, *later], NIGHT + 5 * HOUR, "returned")
+    made.finish(NIGHT + 5 * HOUR)
+    text = page.html(report_of([made]))
+    assert text.index("1, 3 after 2.0 h") < text.index("1, 3 after 3.0 h, 0 after 5.0 h")

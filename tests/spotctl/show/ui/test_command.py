@@ -13,10 +13,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 import pytest
 
+from spotctl.log.events import StopRequested
 from spotctl.log.store import EventLog
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.runs.made_up_run import rows, run_events
@@ -75,8 +76,17 @@ def test_the_command_line_of_a_browser_holds_a_private_file_instead_of_the_token
     assert not page.exists()
 
 
-def fetch(address: str, host: str | None = None, method: str = "GET") -> tuple[int, str]:
-    request = urllib.request.Request(address, method=method, headers={} if host is None else {"Host": host})
+def fetch(address: str, host: str | None = None) -> tuple[int, str]:
+    return ask(urllib.request.Request(address, headers={} if host is None else {"Host": host}))
+
+
+def send(address: str, origin: str, **fields: str) -> tuple[int, str]:
+    """Sends a form to a page of `ui`, and follows the answer."""
+    headers = {"Origin": origin} if origin else {}
+    return ask(urllib.request.Request(f"{address}do", urlencode(fields).encode(), headers))
+
+
+def ask(request: urllib.request.Request) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(request) as answer:
             return answer.status, answer.read().decode()
@@ -110,11 +120,61 @@ def test_pages_follow_the_log_and_only_its_user_reads_them(
     assert fetch(f"http://127.0.0.1:{port}/")[0] == 403
     assert fetch(address, host=f"evil.example:{port}")[0] == 421
     assert fetch(address, host=f"localhost:{port}")[0] == 200
-    assert fetch(address, method="POST")[0] == 501
     process.send_signal(signal.SIGINT)
     assert process.wait() == 0
     assert process.stderr is not None
     assert process.stderr.read() == ""
+
+
+def test_only_the_words_of_a_form_on_the_page_itself_begin_a_command(
+    served: tuple[subprocess.Popen[str], str], run: Path
+) -> None:
+    """Neither another page nor a slip stops a run, and no form gives an option to a command."""
+    _, address = served
+    own = address.rsplit("/", 2)[0]
+    stop = {"asked": "stop small", "typed": "stop small"}
+    refused = [send(address, origin, **stop)[0] for origin in ("", "null", "http://evil.example", f"{own}0")]
+    assert refused == [403] * 4
+    port = own.rpartition(":")[2]
+    assert send(f"http://127.0.0.1:{port}/guess/", own, **stop)[0] == 403
+    assert send(address, own, asked="stop small", typed="stop smal") == (
+        400,
+        "Nothing was done: go back, and type stop small\n",
+    )
+    for words in ("stop --all", "stop other", "gc small", "stop"):
+        assert send(address, own, asked=words, typed=words) == (400, f"nothing was done: no page asks for {words!r}\n")
+    assert send(f"{address}costs/", own, **stop)[0] == 404
+    with EventLog(run / "log.sqlite") as log:
+        assert not [row for row in log.of_run("small-1") if isinstance(row.event, StopRequested)]
+    status, page = send(address, own, **stop)
+    assert status == 200
+    assert "stop small" in page
+    # The machines of this run are not there any more.
+    eventually(lambda: "is under way" not in fetch(address)[1])
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_from_its_page(tmp_path: Path) -> None:
+    home, job = tmp_path / "home", tmp_path / "job.yaml"
+    job.write_text("name: long\nkind: command\nrun: sleep 600\nhours: 1h\nresources: {clouds: [local]}\n")
+    begin = [sys.executable, "-m", "spotctl", "--home", str(home)]
+    with (
+        subprocess.Popen([*begin, "launch", str(job), "--yes", "--json"], stdout=subprocess.PIPE) as launched,
+        subprocess.Popen([*begin, "ui"], stdout=subprocess.PIPE, text=True, env=BUFFERED) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            eventually(lambda: 'action="../do"' in fetch(f"{address}run/long")[1])
+            own = address.rsplit("/", 2)[0]
+            assert send(address, own, asked="stop long", typed="stop long")[0] == 200
+            out, _ = launched.communicate()
+            assert json.loads(out)["outcome"] == "stopped"
+            assert ">stopped<" in fetch(address)[1]
+            assert "do" not in re.findall(r'action="../(\w+)"', fetch(f"{address}run/long")[1])
+        finally:
+            launched.kill()
+            process.kill()
 
 
 def test_a_program_reads_the_address_while_the_pages_are_served(run: Path) -> None:

@@ -96,9 +96,9 @@ def test_words_that_a_person_reads(tab: browser.Tab, tmp_path: Path) -> None:
 def test_a_renewed_page_keeps_focus_and_place_and_says_when_the_server_has_ended(tab: browser.Tab) -> None:
     """The chosen link is in another row after a new run has appeared above it."""
     shown = [view("a", "running", 1), view("b", "running", 1)]
-    server = PageServer(0, "token", lambda path, query: overview_page(shown, [], []))  # noqa: ARG005
+    server = PageServer(0, "token", lambda path, query: overview_page(shown, [], []), str)  # noqa: ARG005
     with server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         tab.resize(400, 200)
         tab.visit(server.address)
@@ -127,9 +127,9 @@ def test_renewing_changes_only_what_is_other(tab: browser.Tab) -> None:
     def answer(path: str, query: str) -> str:  # noqa: ARG001
         return renewed_page("t", el("h1", "kept"), details, *(el("p", text) for text in body))
 
-    server = PageServer(0, "token", answer)
+    server = PageServer(0, "token", answer, str)
     with server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         tab.visit(server.address)
         tab.value("document.querySelector('details').open = true; window.kept = document.querySelector('h1'); 0")
@@ -139,5 +139,34 @@ def test_renewing_changes_only_what_is_other(tab: browser.Tab) -> None:
         assert tab.value("window.kept.isConnected")
         body[:] = []
         tab.wait("document.querySelectorAll('main p').length == 0")
+        server.shutdown()
+        thread.join()
+
+
+def test_what_one_types_stays_while_a_page_is_renewed_and_is_sent_from_the_page_itself(tab: browser.Tab) -> None:
+    events, begun = ["1"], list[str]()
+
+    def answer(path: str, query: str) -> str:  # noqa: ARG001
+        return run_page(run_at(), events)
+
+    def begin(words: str) -> str:
+        begun.append(words)
+        return "run/small"
+
+    with PageServer(0, "token", answer, begin) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        tab.resize(400, 800)
+        tab.visit(f"{server.address}run/small")
+        tab.value("document.querySelector('input[name=typed]').value = 'stop small'; 0")
+        events.append("a new line of output")
+        tab.wait("document.body.innerText.includes('a new line of output')")
+        assert tab.value("document.querySelector('input[name=typed]').value") == "stop small"
+        tab.events.clear()
+        tab.value("document.querySelector('button').click(); 0")
+        tab.until("Page.loadEventFired")
+        assert begun == ["stop small"], tab.value("document.body.innerText")
+        assert tab.value("location.pathname") == "/token/run/small"
+        assert tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
         server.shutdown()
         thread.join()

@@ -20,7 +20,7 @@ def test_a_browser_that_leaves_a_page_leaves_no_traceback(capfd: pytest.CaptureF
         left.wait()
         return "page" * 10**6
 
-    with PageServer(0, "token", answer) as server:
+    with PageServer(0, "token", answer, str) as server:
         # Its end waits for the answer.
         server.daemon_threads = False
         thread = Thread(target=server.serve_forever, args=(0.01,))

@@ -18,7 +18,14 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from pricing_data.errors import CloudError, MissingCredentials, MissingExtra, NoAnswer, RequestRejected
+from pricing_data.errors import (
+    CloudError,
+    IncompleteAnswer,
+    MissingCredentials,
+    MissingExtra,
+    NoAnswer,
+    RequestRejected,
+)
 from pricing_data.sources.base import FetchRequest
 from pricing_data.units import DAY, parse_time
 from spotctl.clouds.aws.cloud import AwsSettings
@@ -56,7 +63,7 @@ def test_without_credentials_one_task_says_how_to_set_them_and_the_public_file_i
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     source = aws.source()
-    public = ["public price list"] * len(request_.regions)
+    public = ["public price list"] * len(request_.regions) or ["on-demand price pages"]
     assert [task.what for task in source.tasks(request_)] == ["interruption buckets", *public, "account"]
     found = aws.pull("interruption buckets", request_, source).all.interruptions
     assert [one.measure for one in found] == ["monthly-bucket", "saving"]
@@ -244,3 +251,30 @@ def test_importing_and_constructing_loads_no_sdk() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("\n", "")
+
+
+def test_without_credentials_prices_on_demand_are_from_the_pages_of_the_larger_regions(
+    aws: AwsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    aws.cloud.pages = {
+        "US East (N. Virginia)": {"p5.48xlarge": "55.0400000000", "c5.large": "0.0850000000", "x.none": "0.0"},
+        "EU (Frankfurt)": {"c5.large": "0.0970000000", "broken": "?"},
+    }
+
+    (pages,) = (task for task in aws.source().tasks(ALL_REGIONS) if task.what == "on-demand price pages")
+    answer = pulled(pages)
+    assert {(price.region, price.instance_type): price.price for price in answer.all.on_demand} == {
+        ("us-east-1", "p5.48xlarge"): 55_040_000_000,
+        ("us-east-1", "c5.large"): 85_000_000,
+        ("eu-central-1", "c5.large"): 97_000_000,
+    }
+    assert isinstance(answer.error, IncompleteAnswer)
+    monkeypatch.setattr(sys.modules["spotctl.clouds.aws.prices.source"], "_MAX_PAGE_BYTES", 30)
+    assert "has more than 0 MB" in str(pulled(pages).error)
+    monkeypatch.undo()
+    monkeypatch.setattr(AwsCloud, "answer", lambda *_: Reply(200, b'{"regions": []}'))
+    assert "has another format" in str(pulled(pages).error)
+    monkeypatch.setattr(AwsCloud, "answer", lambda *_: Reply(404, b""))
+    assert "has no price page of any region" in str(pulled(pages).error)

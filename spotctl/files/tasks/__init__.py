@@ -1,0 +1,1 @@
+"""Tasks of SkyPilot and dstack, read into job files."""

@@ -1,0 +1,314 @@
+"""A task of SkyPilot: its resources as SkyPilot 0.14 reads them, and the job that they give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from spotctl.files.tasks.draft import JobDraft, own_path
+from spotctl.files.yaml_file import Loc, YamlFile
+from spotctl.home.cloud import rented_clouds
+
+_UNITS = {"kb": 2**-20, "mb": 2**-10, "gb": 1, "tb": 2**10, "pb": 2**20}
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?) ?([kmgtp][bi])?", re.IGNORECASE)
+_BY_MEMORY = re.compile(r"(^|:)\d+[GMT]B\+?(:|$)", re.IGNORECASE)
+_VARIABLES = {
+    "SKYPILOT_NODE_RANK": "$SPOTCTL_NODE_RANK",
+    "SKYPILOT_NUM_NODES": "$SPOTCTL_NODES",
+    "SKYPILOT_NODE_IPS": "$(echo $SPOTCTL_NODE_ADDRESSES | tr , '\\n')",
+    "SKYPILOT_NUM_GPUS_PER_NODE": "$SPOTCTL_NPROC_PER_NODE",
+    "SKYPILOT_TASK_ID": "$SPOTCTL_RUN",
+}
+_WITHOUT_COUNTERPART = {
+    "service": "a service that answers requests; spotctl runs trainings",
+    "pool": "a pool of machines; spotctl rents machines for each job",
+    "event_callback": "notify: {webhook: URL} tells how a run ended",
+    "inputs": "the optimizer's sizes of data are not read; data copies are planned by their real size",
+    "outputs": "the optimizer's sizes of data are not read",
+    "volumes": "machines have a disk of their own; use data, outputs and checkpoint in a bucket",
+    "volume_mounts": "machines have a disk of their own; use data, outputs and checkpoint in a bucket",
+    "managed_secrets": "export them where you launch, and name them in secrets",
+    "config": "settings of SkyPilot",
+    "experimental": "settings of SkyPilot",
+    "api_server_access": "there is no API server",
+    "file_mounts_mapping": "is set by SkyPilot",
+}
+_OF_MACHINES = {
+    "autostop": "machines are returned when the job ends",
+    "ports": "no port is opened to the internet; spotctl ssh forwards one",
+    "disk_tier": "disks have the cloud's usual type",
+    "network_tier": "placement: close puts the nodes of a job next to each other",
+    "local_disk": "choose types with local disks by name, in types",
+    "ephemeral_storage": "use disk_size",
+    "volumes": "machines have a disk of their own; use data, outputs and checkpoint in a bucket",
+    "accelerator_args": "is for TPUs, which spotctl does not rent",
+    "job_recovery": "an evicted job always continues; retries says how often a command that failed is tried again",
+    "spot_recovery": "an evicted job always continues",
+    "priority": "queue: {weight: 2} weighs a job against others",
+    "priority_class": "queue: {weight: 2} weighs a job against others",
+}
+_PLACE = ("cloud", "region", "zone")
+_CARRIED: tuple[str, ...] = (
+    *_PLACE,
+    "infra",
+    "instance_type",
+    "accelerators",
+    "cpus",
+    "memory",
+    "use_spot",
+    "disk_size",
+)
+_CARRIED += ("image_id", "max_hourly_cost", "any_of", "ordered", "gpus", "labels")
+_TASK = ("name", "workdir", "setup", "run", "num_nodes", "envs", "secrets", "file_mounts", "resources")
+
+
+def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
+    """The job of a task; paths are given below `folder`. BadRequest: the file is no task of SkyPilot."""
+    draft = JobDraft("SkyPilot", file, _VARIABLES)
+    task = draft.mapping((), file.content)
+    for key in task.keys() & {"service", "pool"}:
+        draft.refuse((key,), f"{_WITHOUT_COUNTERPART[key]}; give init a task")
+    draft.leave_unknown((), task, _TASK, _WITHOUT_COUNTERPART)
+    _set_resources(draft, task)
+    draft.set_nodes(("num_nodes",), task.get("num_nodes"))
+    _set_variables(draft, task)
+    _set_workdir(draft, task.get("workdir"), folder)
+    _set_mounts(draft, task, folder)
+    if not isinstance(task.get("setup"), str | None) or not isinstance(task.get("run"), str):
+        draft.refuse(("run",), "expected commands as text in run, and in setup if it is there")
+    draft.set_commands(task.get("setup") or "", task["run"])
+    return draft
+
+
+def _set_variables(draft: JobDraft, task: dict[str, Any]) -> None:
+    envs = draft.mapping(("envs",), task.get("envs"))
+    texts = draft.file.texts("envs")
+    for name, value in envs.items():
+        draft.set_variable(("envs", name), name, None if value is None else texts.get(name, value))
+    secrets = task.get("secrets")
+    names: Iterable[str] = map(str, secrets) if isinstance(secrets, list) else draft.mapping(("secrets",), secrets)
+    for i, name in enumerate(names):
+        key = i if isinstance(secrets, list) else name
+        plain = name.removeprefix("secrets:").rpartition("/")[2]
+        draft.set_variable(("secrets", key), plain, None)
+        if isinstance(secrets, dict) and secrets[name] is not None:
+            draft.leave(("secrets", key), f"its value is not copied: export {plain} where you launch the job")
+
+
+def _set_workdir(draft: JobDraft, workdir: object, folder: Path) -> None:
+    if isinstance(workdir, str):
+        draft.options["workdir"] = own_path(workdir, folder)
+    elif workdir is not None:
+        draft.leave(("workdir",), "a repository is not fetched; clone it, and name its folder in workdir")
+
+
+def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:
+    mounts = draft.mapping(("file_mounts",), task.get("file_mounts"))
+    known = {**draft.env}
+
+    def filled(text: str) -> str:
+        return re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda named: known.get(named[1] or named[2], named[0]), text)
+
+    for path, source in mounts.items():
+        loc: Loc = ("file_mounts", path)
+        if isinstance(source, str):
+            place = filled(source)
+            is_local = "://" not in place
+            draft.mount(loc, filled(path), own_path(place, folder) if is_local else place, is_written=False)
+            continue
+        storage = draft.mapping(loc, source)
+        mode = str(storage.get("mode", "MOUNT")).upper()
+        kept, store = storage.get("source"), str(storage.get("store", "s3")).lower()
+        if isinstance(kept, str) and "://" in kept:
+            draft.mount(loc, filled(path), filled(kept), is_written=mode != "COPY")
+            continue
+        scheme = {"s3": "s3", "gcs": "gs"}.get(store)
+        if kept is None and isinstance(storage.get("name"), str) and scheme:
+            draft.mount(loc, filled(path), f"{scheme}://{filled(storage['name'])}/", is_written=mode != "COPY")
+        else:
+            draft.leave(loc, "a bucket that is made, or of a store that spotctl does not read; name an existing one")
+
+
+def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
+    loc: Loc = ("resources",)
+    resources = draft.mapping(loc, task.get("resources"))
+    machines = _alternatives(draft, resources)
+    first = machines[0]
+    apart = [
+        machine
+        for machine in machines
+        if any(machine.get(key) != first.get(key) for key in first.keys() | machine.keys() if key not in _PLACE)
+    ]
+    regions = [machine.get("region") for machine in machines]
+    if apart or (any(regions) and not all(regions)):
+        key = next((key for key in ("any_of", "ordered", "accelerators", "gpus") if key in resources), "accelerators")
+        others = "; ".join(_said(machine) for machine in machines[1:])
+        draft.leave((*loc, key), f"a job has machine kind of machine: {_said(first)} was taken, and not {others}")
+        machines = [first]
+    draft.set_clouds(
+        [machine["cloud"] for machine in machines if machine.get("cloud")],
+        [machine["region"] for machine in machines if machine.get("region")],
+        [machine["zone"] for machine in machines if machine.get("zone")],
+        (*loc, next((key for key in ("infra", "region", "cloud", "any_of", "ordered") if key in resources), "cloud")),
+    )
+    _set_machine(draft, first, loc)
+    draft.set_spot((*loc, "use_spot"), is_spot=first["use_spot"])
+    _set_image(draft, first, loc)
+    draft.set_max_price((*loc, "max_hourly_cost"), first.get("max_hourly_cost"))
+    draft.set_tags((*loc, "labels"), draft.mapping((*loc, "labels"), first.get("labels")))
+
+
+def _set_machine(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
+    if machine.get("instance_type"):
+        draft.resources["types"] = [machine["instance_type"]]
+        for key in ("accelerators", "cpus", "memory"):
+            if machine.get(key) is not None:
+                draft.leave((*loc, key), f"follows from instance_type: {machine['instance_type']}")
+        return
+    if machine.get("cpus"):
+        least, plus = float(machine["cpus"].rstrip("+")), ".." if machine["cpus"].endswith("+") else ""
+        draft.machine["vcpus"] = f"{ceil(least)}{plus}"
+        if least != ceil(least):
+            draft.leave((*loc, "cpus"), f"vCPUs are whole: {ceil(least)} were written")
+    if machine.get("memory"):
+        least, plus = float(machine["memory"].rstrip("+")), ".." if machine["memory"].endswith("+") else ""
+        draft.machine["memory_gib"] = f"{least:g}{plus}"
+    if machine.get("accelerators"):
+        (model, count), *_ = machine["accelerators"].items()
+        if count != int(count) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", model) or "tpu" in model.lower():
+            draft.leave((*loc, "accelerators"), f"{model}:{count:g} is nothing that spotctl rents: whole GPUs, no TPUs")
+        else:
+            draft.machine["accelerators"] = f"{model}:{int(count)}"
+
+
+def _set_image(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
+    image = machine.get("image_id")
+    if isinstance(image, dict) and len(image) == 1:
+        image = next(iter(image.values()))
+    if isinstance(image, str) and image.startswith("docker:"):
+        draft.image["container"] = image.removeprefix("docker:")
+    elif isinstance(image, str) and image.startswith("ami-"):
+        draft.image["ami"] = image
+    elif image is not None:
+        draft.leave((*loc, "image_id"), "an image by region or of SkyPilot; image names one for each cloud")
+    if size := machine.get("disk_size"):
+        if not size.isdigit():
+            draft.refuse((*loc, "disk_size"), "expected a whole number of GB")
+        draft.image["disk_gib"] = int(size)
+
+
+# -- resources as SkyPilot's parser reads them -----------------------------------------------------------------------
+
+
+def _alternatives(draft: JobDraft, resources: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every machine that the resources allow, in their order, each with one kind of accelerator."""
+    loc: Loc = ("resources",)
+    draft.leave_unknown(loc, resources, _CARRIED, _OF_MACHINES)
+    if resources.get("any_of") is not None and resources.get("ordered") is not None:
+        draft.refuse((*loc, "ordered"), "any_of is there too, and SkyPilot reads one of them; remove one")
+    key = "ordered" if resources.get("ordered") else "any_of"
+    base = {name: value for name, value in resources.items() if name not in ("any_of", "ordered")}
+    listed = resources.get(key)
+    if listed is not None and not isinstance(listed, list):
+        draft.refuse((*loc, key), "expected a list")
+    machines = []
+    for i, other in enumerate(listed or [{}]):
+        given = draft.mapping((*loc, key, i), other)
+        draft.leave_unknown((*loc, key, i), given, _CARRIED, _OF_MACHINES)
+        where = (*loc, key, i) if listed else loc
+        labels = [draft.mapping((*loc, "labels"), part.get("labels")) for part in (base, given)]
+        merged = {**base, **given, "labels": {**labels[0], **labels[1]}}
+        machines += [
+            machine
+            for chosen in _accelerators(draft, merged, where)
+            for machine in [_machine(draft, merged, chosen, where)]
+        ]
+    return machines
+
+
+def _accelerators(draft: JobDraft, given: dict[str, Any], loc: Loc) -> list[dict[str, float] | None]:
+    key = "gpus" if given.get("gpus") is not None else "accelerators"
+    if key == "gpus" and given.get("accelerators") is not None:
+        draft.refuse((*loc, "gpus"), "accelerators is there too, and SkyPilot reads one of them; remove one")
+    part = given.get(key)
+    if part is None:
+        return [None]
+    if isinstance(part, dict):
+        names = [f"{model}:{count}" if count is not None else str(model) for model, count in part.items()]
+    else:
+        names = [str(name) for name in part] if isinstance(part, list) else [str(part)]
+    models: list[dict[str, float] | None] = []
+    for name in dict.fromkeys(names):
+        if _BY_MEMORY.search(name):
+            draft.leave((*loc, key), f"{name} names memory; write the model, as in accelerators: A100:8")
+            continue
+        model, colon, count = name.partition(":")
+        try:
+            number = float(count) if colon else 1.0
+        except ValueError:
+            number = 0.0
+        if not model or not 0 < number < 10**6:
+            draft.refuse((*loc, key), f"{name!r} is not a model with a count above 0, as in A100:8")
+        models.append({model: number})
+    return models or [None]
+
+
+def _machine(draft: JobDraft, given: dict[str, Any], accelerators: dict[str, float] | None, loc: Loc) -> dict[str, Any]:
+    """One alternative, with values in the form that SkyPilot's parser gives them."""
+    kept = ("instance_type", "image_id", "labels", "max_hourly_cost")
+    machine = {key: given[key] for key in kept if given.get(key) is not None}
+    for key, form, expected in (("instance_type", str, "text"), ("use_spot", bool, "true or false")):
+        if not isinstance(given.get(key), form | None):
+            draft.refuse((*loc, key), f"expected {expected}")
+    machine |= {**_place(draft, given, loc), "accelerators": accelerators, "use_spot": bool(given.get("use_spot"))}
+    for key in ("cpus", "memory", "disk_size"):
+        if given.get(key) is not None:
+            machine[key] = _amount(draft, given[key], (*loc, key))
+    if not re.fullmatch(r"\d*[a-z]*", str(given.get("disk_size") or ""), re.IGNORECASE):
+        draft.refuse((*loc, "disk_size"), "expected a whole number, with its unit")
+    return machine
+
+
+def _place(draft: JobDraft, given: dict[str, Any], loc: Loc) -> dict[str, str]:
+    """Cloud, region and zone, of clouds that are rented; of others the cloud alone."""
+    for key in (*_PLACE, "infra"):
+        if not isinstance(given.get(key), str | None):
+            draft.refuse((*loc, key), "expected text")
+    place = {key: given[key] for key in _PLACE if given.get(key) is not None}
+    if given.get("infra"):
+        parts = [part.strip() for part in given["infra"].strip().strip("/").split("/")]
+        if place:
+            draft.refuse((*loc, "infra"), "cloud, region or zone is there too; keep infra or them")
+        if "" in parts or (len(parts) > len(_PLACE) and parts[0].lower() in (*rented_clouds(), "*")):
+            draft.refuse((*loc, "infra"), "expected cloud, cloud/region or cloud/region/zone")
+        place = {key: part for key, part in zip(_PLACE, parts, strict=False) if part != "*"}
+    cloud = place.get("cloud", "").lower()
+    if cloud and cloud not in rented_clouds():
+        return {"cloud": cloud}
+    return place | ({"cloud": cloud} if cloud else {})
+
+
+def _amount(draft: JobDraft, written: object, loc: Loc) -> str:
+    """An amount such as 8, 8+, 32GB+ or 1TB, in GB where it is one of memory."""
+    text = str(written)
+    plain, plus = text.removesuffix("+"), "+" if text.endswith("+") else ""
+    matched = _MEMORY.fullmatch(plain)
+    is_memory = loc[-1] != "cpus"
+    if isinstance(written, bool) or matched is None or not float(matched[1]) or (matched[2] and not is_memory):
+        draft.refuse(loc, f"{text!r} is not a number above 0, with + behind it for at least")
+    assert matched is not None
+    unit = _UNITS[(matched[2] or "gb").lower().replace("i", "b")]
+    return f"{float(matched[1]) * unit:.12g}{plus}"
+
+
+def _said(machine: dict[str, Any]) -> str:
+    """An alternative, shortly: a100:8 on gcp."""
+    accelerators = machine.get("accelerators") or {}
+    words = [f"{model}:{count:g}" for model, count in accelerators.items()] or [
+        str(machine.get("instance_type") or "CPUs")
+    ]
+    place = "/".join(str(machine[key]) for key in _PLACE if machine.get(key))
+    return " on ".join([*words, place] if place else words)

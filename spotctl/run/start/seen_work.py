@@ -1,0 +1,249 @@
+"""Whether a program that was killed and started again repeats work, judged by what was seen of it.
+
+What was seen is a list of marks: steps of the optimizer and saves, each with the numbers of the loops around it. Work
+is repeated if the first mark after the start has numbers that the program had passed before the save that it got back.
+Weights count as well: a program that goes on to count, but with weights that it has not saved, has lost its work.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from math import dist
+from pathlib import Path
+
+_SAME_WEIGHTS = 0.3
+"""Weights are those of a save if they are so much nearer to it than the first weights of the training are."""
+
+_SHOWN_NUMBERS = 2
+
+
+class Verdict(StrEnum):
+    """The end of a trial of a program that was killed."""
+
+    RESUMED = "resumed"
+    RESTARTED = "restarted"
+    NOT_SEEN = "not seen"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkMark:
+    """A line of `trial_probe`: `step`, `save`, `done` or `load`, when, and where the loops stood.
+
+    `position` maps each number of a loop to its kind and value: `for`, `bound` (ends the loop), `count`, `trainer`
+    (steps of a library), or `open` for a loop without a number.
+    """
+
+    kind: str
+    at: float
+    path: str = ""
+    position: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    weights: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, and in words what was seen."""
+
+    verdict: Verdict
+    saw: str
+
+
+class SeenMarks:
+    """The marks that the processes of one start have written so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self._by_process: dict[str, list[WorkMark]] = {}
+
+    def all(self) -> list[WorkMark]:
+        """All marks in the order of their times; steps only of the process with the most, since ranks step alike."""
+        for path in sorted(self._folder.glob("[0-9]*")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            self._by_process.setdefault(path.name, []).extend(map(_mark, whole.splitlines()))
+
+        def steps(marks: Sequence[WorkMark]) -> int:
+            return sum(mark.kind == "step" for mark in marks)
+
+        first = max(self._by_process, key=lambda name: steps(self._by_process[name]), default="")
+        chosen = (
+            mark for name, marks in self._by_process.items() for mark in marks if name == first or mark.kind != "step"
+        )
+        return sorted(chosen, key=lambda mark: mark.at)
+
+
+def _mark(line: bytes) -> WorkMark:
+    written = json.loads(line)
+    position = {key: (kind, number) for key, kind, number in written.get("position", ())}
+    return WorkMark(written["kind"], written["at"], written.get("path", ""), position, written.get("weights", ()))
+
+
+def is_progress(mark: WorkMark) -> bool:
+    """Whether a mark is a save within a loop, and not of a vocabulary or a configuration before it."""
+    return mark.kind == "save" and bool(mark.position)
+
+
+def marks_of_work(*lives: Sequence[WorkMark]) -> list[list[WorkMark]]:
+    """The marks by which starts can be compared: steps if the first has any, otherwise saves."""
+    kind = "step" if any(mark.kind == "step" for mark in lives[0]) else "save"
+    return [[mark for mark in life if mark.kind == kind and mark.position] for life in lives]
+
+
+def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, after: Sequence[WorkMark]) -> Judgement:
+    """The verdict on a start that got back what the program had saved until `kept_at`.
+
+    `first` are the marks of the very first start, `kept` those of the start that saved, and `after` of the start that
+    got the save.
+    """
+    begun, earlier, later = marks_of_work(first, kept, after)
+    done = [mark for mark in earlier if mark.at <= kept_at]
+    if not done or not later:
+        return Judgement(Verdict.NOT_SEEN, "no step and no save was seen before and after the kill")
+    numbers = _growing(begun)
+    start, has_weights = later[0], _has_kept_weights(begun, earlier, kept_at, later[0])
+    here = _words(start, numbers or _counts(begun))
+    if numbers:
+        answer = _by_numbers(begun, done, start, numbers, has_weights)
+    else:
+        answer = _by_counts(begun, done, start, has_weights)
+    if answer.verdict is Verdict.RESUMED and has_weights is False:
+        return Judgement(Verdict.RESTARTED, f"continued at {here}, but with weights that it had not saved")
+    is_unread = start.kind == "save" and not any(mark.kind == "load" and mark.at <= start.at for mark in after)
+    if answer.verdict is Verdict.RESUMED and is_unread:
+        return Judgement(Verdict.NOT_SEEN, f"went on to save at {here}, but was not seen to read what it had saved")
+    return answer
+
+
+_Number = tuple[str, int]
+"""A key of positions, and 1 if its number grows or -1 if it falls."""
+
+
+def _by_numbers(
+    begun: Sequence[WorkMark],
+    done: Sequence[WorkMark],
+    start: WorkMark,
+    numbers: Sequence[_Number],
+    has_weights: bool | None,
+) -> Judgement:
+    here, last = _words(start, numbers), _words(done[-1], numbers)
+    at = _place(start, numbers)
+    repeated = sum(_place(mark, numbers) >= at for mark in done)
+    if not repeated:
+        return Judgement(Verdict.RESUMED, f"continued at {here}")
+    outermost = numbers[:1]
+    within = len(numbers) > 1 or any(kind == "open" for kind, _ in start.position.values())
+    if within and _place(start, outermost) == _place(done[-1], outermost):
+        # The same epoch: its batches may have been skipped by the loader, which has no number.
+        going_on = {start.position[key][0] for key in _going_on(done, start)}
+        if "bound" in going_on and has_weights is not False:
+            return Judgement(
+                Verdict.RESUMED, f"continued at {_words(start, [(key, 1) for key in _going_on(done, start)])}"
+            )
+        if "count" in going_on and has_weights is not False:
+            counted = _words(start, [(key, 1) for key in _going_on(done, start)])
+            return Judgement(
+                Verdict.NOT_SEEN,
+                f"counts on at {counted}, but whether it skips the batches of {here} that it had done was not seen",
+            )
+    if at <= _place(begun[0], numbers):
+        loaded = ", with the weights that it had saved" if has_weights else ""
+        return Judgement(Verdict.RESTARTED, f"began again at {here}{loaded}; it had saved at {last}")
+    if here == last:
+        return Judgement(Verdict.RESTARTED, f"repeated {here}, which it had saved")
+    return Judgement(Verdict.RESTARTED, f"went back to {here}, although it had saved at {last}")
+
+
+def _by_counts(
+    begun: Sequence[WorkMark],
+    done: Sequence[WorkMark],
+    start: WorkMark,
+    has_weights: bool | None,
+) -> Judgement:
+    """The verdict on loops that have no number, such as over the batches of a loader."""
+    counts = _counts(begun)
+    if counts and not _going_on(done, start):
+        return Judgement(Verdict.RESTARTED, f"began again at {_words(start, counts)}")
+    if has_weights is False:
+        return Judgement(Verdict.RESTARTED, "began again, with weights that it had not saved")
+    return Judgement(Verdict.NOT_SEEN, "its loop has no number by which repeated work could be seen")
+
+
+def _growing(marks: Sequence[WorkMark]) -> list[_Number]:
+    """The numbers that say together where a training stands, from the outermost; none if none of them changes."""
+    known = max((mark.position for mark in marks), key=len, default={})
+    trainers = [key for key, (kind, _) in known.items() if kind == "trainer"]
+    keys = trainers or [key for key, (kind, _) in known.items() if kind in ("for", "bound")]
+    chosen: list[_Number] = []
+    for key in keys:
+        for sign in (1, -1):
+            tried = [*chosen, (key, sign)]
+            places = [_place(mark, tried) for mark in marks]
+            if all(before <= after for before, after in pairwise(places)):
+                chosen = tried
+                break
+    if not marks or _place(marks[0], chosen) == _place(marks[-1], chosen):
+        return []
+    # A bound that stays, such as the number of all steps, says nothing.
+    return [(key, sign) for key, sign in chosen if known[key][0] != "bound" or len(set(_line(marks, key))) > 1]
+
+
+def _counts(marks: Sequence[WorkMark]) -> list[_Number]:
+    """The numbers that loops count up."""
+    known = max((mark.position for mark in marks), key=len, default={})
+    keys = [key for key, (kind, _) in known.items() if kind in ("count", "bound")]
+    return [
+        (key, 1)
+        for key in keys
+        if all(before <= after for before, after in pairwise(_line(marks, key)))
+        and _line(marks, key)[0] < _line(marks, key)[-1]
+    ]
+
+
+def _line(marks: Sequence[WorkMark], key: str) -> list[int]:
+    return [_place(mark, [(key, 1)])[0] for mark in marks]
+
+
+def _going_on(done: Sequence[WorkMark], start: WorkMark) -> list[str]:
+    """The numbers that a loop had counted up before, and goes on to count."""
+    return [
+        key
+        for key, _ in _counts(done)
+        if key in start.position and start.position[key][1] >= done[-1].position.get(key, ("", 0))[1]
+    ]
+
+
+def _place(mark: WorkMark, numbers: Sequence[_Number]) -> tuple[int, ...]:
+    return tuple(sign * mark.position[key][1] if key in mark.position else -1 for key, sign in numbers)
+
+
+def _has_kept_weights(
+    begun: Sequence[WorkMark], earlier: Sequence[WorkMark], kept_at: float, start: WorkMark
+) -> bool | None:
+    """Whether a start has the weights of the save; None if the weights had not changed, or were not seen."""
+    after = [mark.weights for mark in earlier if mark.at > kept_at]
+    before = [mark.weights for mark in earlier if mark.at <= kept_at]
+    # Without a step after the save, its weights are one step from the last that were seen.
+    expected, step = (after[0], 0.0) if after else (before[-1], 2 * dist(*before[-2:]) if len(before) > 1 else 0.0)
+    first = begun[0].weights
+    if not len(expected) == len(first) == len(start.weights) or not expected:
+        return None
+    way = dist(first, expected)
+    if way <= 1e-9 * max(map(abs, expected)):
+        return None
+    return dist(start.weights, expected) <= _SAME_WEIGHTS * way + step
+
+
+def _words(mark: WorkMark, numbers: Sequence[_Number]) -> str:
+    """Where a training stands, in the script's own words: `epoch 2, step 30`."""
+    shown: dict[str, int] = {}
+    for key, _ in numbers:
+        name = key.rpartition(":")[2].replace("[", ".").rpartition(".")[2]
+        if key in mark.position and name not in shown and name.strip("_"):
+            shown[name] = mark.position[key][1]
+    return ", ".join(f"{name} {number}" for name, number in list(shown.items())[:_SHOWN_NUMBERS]) or "the beginning"

@@ -1,0 +1,92 @@
+"""Scripts as people write them, with all layouts of checkpoints, and liars: what init writes, and what a trial sees."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spotctl.files.job.reader import load
+from spotctl.files.script.reading import Change, applied
+from tests.spotctl.command_line import spotctl
+
+pytestmark = pytest.mark.usefixtures("few_windows")
+
+SCRIPTS = Path(__file__).parent / "layout_scripts"
+FOLDER = '"$SPOTCTL_CHECKPOINT_DIR"'
+CHANGES = {
+    "distributed_checkpoint": 1,
+    "init_from": 2,
+    "init_from_for": 2,
+    "init_from_while": 2,
+    "newest_glob": 1,
+    "no_save": 2,
+    "partial_fit": 1,
+    "sharded": 1,
+}
+"""The lines to change; the others need none."""
+
+ARGUMENTS = {
+    "epoch_folders": f"--output_dir {FOLDER} $(ls -d {FOLDER}/epoch_*/training.bin 2>/dev/null | sort -V |"
+    " sed -n '$ {s|/training.bin$||; s|^|--resume_from_checkpoint |; p}')",
+    "latest_word": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/state.pt >/dev/null 2>&1 &&"
+    " echo --resume_from_checkpoint latest)",
+    "resume_switch": f"--save-dir {FOLDER} $(ls -d {FOLDER}/last.pth >/dev/null 2>&1 && echo --resume)",
+    "skips_batches": f"--checkpoint {FOLDER}/mid.pt",
+    "trainer_class": f"--out {FOLDER}",
+}
+LIARS = {
+    "liar_ignores": r"began again at epoch 1",
+    "liar_says": r"began again at epoch 1, with the weights that it had saved",
+    "liar_old_file": r"(went back to step|repeated step) \d+",
+    "liar_counts_only": r"continued at global_step \d+, but with weights that it had not saved",
+    "liar_init_from": r"began again at iter_num 0",
+}
+HONEST = sorted({path.stem for path in SCRIPTS.glob("*.py")} - LIARS.keys())
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "project"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(name: str) -> None:
+    shutil.copy(SCRIPTS / f"{name}.py", ".")
+    script = spotctl("init", f"{name}.py", "--json").json["script"]
+    assert len(script["changes"]) == CHANGES.get(name, 0), script["changes"]
+    path = Path(f"{name}.py")
+    path.write_text(applied(path.read_text(), [Change(**change) for change in script["changes"]]))
+    again = spotctl("init", f"{name}.py", "--json", "--force").json["script"]
+    assert (again["resumes"], again["changes"]) == (True, [])
+    run = load(Path("job.yaml")).program.run  # type: ignore[union-attr]
+    assert run.partition(" && cp ")[0].rstrip() == f"python {name}.py {ARGUMENTS.get(name, '')}".rstrip()
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", HONEST)
+def test_each_layout_is_seen_to_resume(name: str) -> None:
+    shutil.copy(SCRIPTS / f"{name}.py", ".")
+    tried = spotctl("init", f"{name}.py", "--json", "--try").json["script"]["tried"]
+    # A busy computer may be too slow for what a trial waits for: that is not seen, and no restart.
+    assert tried["verdict"] in ("resumed", "not seen"), tried
+    assert tried["verdict"] == "not seen" or re.search(r"continued at \w+ \d+", tried["saw"])
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("name", sorted(LIARS))
+def test_a_liar_is_never_seen_to_resume(name: str) -> None:
+    shutil.copy(SCRIPTS / f"{name}.py", ".")
+    script = spotctl("init", f"{name}.py", "--json", "--try").json["script"]
+    tried = script["tried"]
+    assert tried["verdict"] in ("restarted", "not seen"), tried
+    if tried["verdict"] == "restarted":
+        assert re.search(LIARS[name], tried["saw"]), tried
+        assert (script["resumes"], script["changes"]) == (False, [])

@@ -1,0 +1,197 @@
+"""Tasks of SkyPilot and dstack as job files. `make skypilot` compares with SkyPilot's own parser."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.files.job.programs import Command
+from spotctl.files.job.reader import load, loads
+from spotctl.files.job.spec import Accelerators, JobSpec, Range
+from spotctl.files.tasks.dstack import dstack_draft
+from spotctl.files.tasks.skypilot import skypilot_draft
+from spotctl.files.yaml_file import parse
+from spotctl.home.errors import BadRequest
+from tests.spotctl.approvals import Approved
+from tests.spotctl.command_line import spotctl
+from tests.spotctl.files.skypilot_tasks import tasks
+
+DSTACK = """\
+type: task
+name: train-distrib
+nodes: 2
+python: "3.12"
+env:
+  - NCCL_DEBUG=INFO
+  - HF_TOKEN
+  - WANDB_API_KEY=${{ secrets.WANDB }}
+commands:
+  - pip install -r requirements.txt
+  - torchrun --nproc-per-node=$DSTACK_GPUS_PER_NODE --node-rank=$DSTACK_NODE_RANK train.py
+backends: [aws, runpod]
+regions: [us-east-1]
+spot_policy: auto
+max_price: 2.5
+max_duration: 6h
+resources:
+  cpu: 16..
+  gpu: A100:80GB:8
+  memory: 64GB..512GB
+  shm_size: 24GB
+  disk: 200GB..
+"""
+
+
+def job_of(text: str) -> tuple[JobSpec, list[str]]:
+    """The job, and the keys that were left out."""
+    read = dstack_draft if "\ntype: " in f"\n{text}" else skypilot_draft
+    draft = read(parse(text, Path("task.yaml")), Path())
+    return loads(draft.text("task"), Path("job.yaml")), [key for _, key, _ in draft.listed()]
+
+
+def test_a_task_of_dstack_is_a_job() -> None:
+    spec, left = job_of(DSTACK)
+    needs = spec.resources.needs
+    assert isinstance(spec.program, Command)
+    assert (spec.program.nodes.most, spec.env, spec.secrets) == (
+        2,
+        {"NCCL_DEBUG": "INFO"},
+        ("HF_TOKEN", "WANDB_API_KEY"),
+    )
+    assert (needs.accelerators, needs.vcpus) == (Accelerators("A100-80GB", Range(8, 8)), Range(16))
+    assert (needs.memory_gib, spec.image.disk_gib) == (Range(64.0, 512.0), 200)
+    assert (spec.resources.clouds, spec.resources.regions) == (("aws",), ("us-east-1",))
+    assert (spec.max_bid, spec.strategy) == (round(2.5 * NANOS_PER_DOLLAR), "auto")
+    assert left == ["python", "env.2", "backends", "max_duration", "resources.shm_size"]
+
+
+@pytest.mark.parametrize(
+    ("line", "accelerators"),
+    [
+        ("gpu: H100", Accelerators("H100", Range(1, 1))),
+        ("gpu: A100:40GB:4..8", Accelerators("A100", Range(4, 8))),
+        ("gpu: {name: [L4, T4], count: {min: 2}}", Accelerators("L4", Range(2))),
+        ("gpu: nvidia:T4:1", Accelerators("T4", Range(1, 1))),
+        ("gpu: 24GB", None),
+        ("gpu: 0", None),
+    ],
+)
+def test_a_gpu_of_dstack_is_a_model_with_a_count(line: str, accelerators: Accelerators | None) -> None:
+    spec, _ = job_of(f"type: task\ncommands: [python train.py]\nresources: {{{line}}}\n")
+    assert spec.resources.needs.accelerators == accelerators
+    assert spec.strategy == "on-demand"
+
+
+@pytest.mark.parametrize("task", tasks(), ids=[task["name"] for task in tasks()])
+def test_each_task_of_skypilot_is_a_job(task: dict[str, Any]) -> None:
+    spec, left = job_of(yaml.safe_dump(task))
+    resources = task["resources"]
+    assert isinstance(spec.program, Command)
+    assert spec.program.nodes.most == task.get("num_nodes", 1)
+    assert (spec.strategy == "auto") is bool(resources.get("use_spot"))
+    for key in ("ports", "job_recovery", "autostop", "disk_tier"):
+        assert (f"resources.{key}" in left) is (key in resources)
+
+
+def odd(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - whatever YAML holds
+    """The paths of all parts."""
+    yield path
+    for key in part if isinstance(part, dict) else range(len(part)) if isinstance(part, list) else ():
+        yield from odd(part[key], (*path, key))
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 10**18, 0.5, "", "x:y:z", [], [[]], {"a": {}}, {}])
+def test_whatever_a_task_holds_is_read_or_refused(value: object) -> None:
+    for task in [*tasks(), yaml.safe_load(DSTACK)]:
+        for path in odd(task):
+            other: Any = copy.deepcopy(task)
+            if not path:
+                other = value
+            else:
+                holder = other
+                for step in path[:-1]:
+                    holder = holder[step]
+                holder[path[-1]] = value
+            text = yaml.safe_dump(other)
+            with suppress(BadRequest):
+                job_of(text)
+
+
+def test_the_commands_find_the_tools_variables_and_mounts(tmp_path: Path) -> None:
+    text = f"""\
+envs: {{BUCKET: kept}}
+file_mounts:
+  {tmp_path}/in: s3://corpus/images
+  {tmp_path}/ckpt: {{source: 's3://$BUCKET/run', mode: MOUNT}}
+resources: {{use_spot: true}}
+run: |
+  names=(zero one)
+  [[ -d {tmp_path}/in/. ]] && echo "it's ${{names[$SKYPILOT_NODE_RANK]}} of $SKYPILOT_NUM_NODES"
+  echo "$SKYPILOT_NODE_IPS" | wc -l; echo saved > {tmp_path}/ckpt/state
+"""
+    spec, left = job_of(text)
+    assert isinstance(spec.program, Command)
+    assert left == []
+    assert spec.program.checkpoint is not None
+    assert spec.program.checkpoint.path == "s3://kept/run"
+    ((name, place),) = spec.data.items()
+    assert place == "s3://corpus/images"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "kept").mkdir()
+    variables = {"SPOTCTL_NODE_RANK": "1", "SPOTCTL_NODES": "2", "SPOTCTL_NODE_ADDRESSES": "10.0.0.1,10.0.0.2"}
+    places = {f"DATA_{name.upper().replace('-', '_')}": tmp_path / "data", "SPOTCTL_CHECKPOINT_DIR": tmp_path / "kept"}
+    ran = subprocess.run(
+        ["/bin/sh", "-c", spec.program.run],
+        env={"PATH": os.environ["PATH"], **variables, **{name: str(place) for name, place in places.items()}},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.split("\n")[:2] == ["it's one of 2", "2"]
+    assert (tmp_path / "kept" / "state").read_text() == "saved\n"
+
+
+class TestInit:
+    """`spotctl init task.yaml`."""
+
+    def test_it_lists_what_was_left_out_with_its_line(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approved: Approved
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path(".dstack.yml").write_text(DSTACK)
+        ended = spotctl("init", ".dstack.yml")
+        approved(ended)
+        assert "backends: runpod is no cloud that spotctl rents from" in ended.out
+        spec = load(Path("job.yaml"))
+        assert (spec.name, spec.workdir) == ("train-distrib", tmp_path)
+        answer = spotctl("init", ".dstack.yml", "--force", "--json").json
+        assert (answer["file"], answer["tool"], len(answer["left_out"])) == ("job.yaml", "dstack", 5)
+        assert answer["left_out"][0]["line"] == 4
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "type: service\ncommands: [serve]\n",
+            "type: task\n",
+            "resources: {accelerators: 'A100:many'}\nrun: python train.py\n",
+            "resources: {infra: aws//us-east-1a}\nrun: python train.py\n",
+            "service: {readiness_probe: /}\nrun: serve\n",
+            "resources: {cpus: 8+}\nsetup: pip install torch\n",
+        ],
+    )
+    def test_what_is_no_task_is_refused(
+        self, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approved: Approved
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("task.yaml").write_text(text)
+        approved(spotctl("init", "task.yaml"))
+        assert not Path("job.yaml").exists()

@@ -1,0 +1,290 @@
+"""A script that is killed and started again: what a trial sees, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from spotctl.agent.container.processes import marked
+from spotctl.cli.script_trial import is_new_on_cloud
+from spotctl.files.job.reader import load
+from spotctl.home import config
+from spotctl.home.errors import BadRequest
+from spotctl.run.start import sandbox
+from spotctl.run.start.rehearsal import TrialTerms, rehearse
+from spotctl.run.start.seen_work import Judgement, Verdict
+from tests.spotctl.launches import command
+from tests.spotctl.show.costs.made import NIGHT, MadeRun, write_log
+from tests.spotctl.terminals import terminal
+
+pytestmark = pytest.mark.usefixtures("few_windows")
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where trials of this test make their copies."""
+    place = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    return place
+
+
+SECONDS = 500.0
+"""More than the trial of any script takes here: a minute is for scripts that save late."""
+
+TORCH = """
+import os
+import torch
+
+path = os.path.join(os.environ["SPOTCTL_CHECKPOINT_DIR"], {name})
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+begin = 0
+if os.path.exists({read}):
+    state = torch.load({read})
+    {load}
+for epoch in range(begin, 400):
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+    state = {{"net": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}}
+    torch.save(state, path + ".new")
+    os.replace(path + ".new", path)
+"""
+WHOLE = "net.load_state_dict(state['net']); optimizer.load_state_dict(state['optimizer']); begin = state['epoch'] + 1"
+
+
+def running(folder: str) -> list[int]:
+    """The processes of a trial below a folder, also those that have left its group."""
+    return [pid for pid, mark in marked() if folder in str(mark)]
+
+
+def seen(folder: Path, text: str, run: str = "python train.py", **terms: object) -> Judgement:
+    (folder / "train.py").write_text(text)
+    path = command(folder, run)
+    path.write_text(path.read_text() + f"checkpoint: {{path: {folder / 'kept'}}}\n")
+    said = list[str]()
+    chosen = TrialTerms(**{"seconds": SECONDS, "allowed": (), "random": Random(3), **terms})  # type: ignore[arg-type]
+    found = rehearse(load(path), folder / "cache", chosen, said.append).seen
+    place = tempfile.gettempdir()
+    assert (running(place), list(Path(place).iterdir())) == ([], [])
+    return found
+
+
+def torch_script(load: str, name: str = "'state.pt'", read: str = "path") -> str:
+    return TORCH.format(load=load, name=name, read=read)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "saw"),
+    [
+        (torch_script(WHOLE), "continued at epoch"),
+        (torch_script("print('resumed from', path)"), "began again at epoch 0"),
+        (torch_script("begin = state['epoch'] + 1"), "with weights that it had not saved"),
+        (torch_script(WHOLE.replace("+ 1", "* 0")), "began again at epoch 0"),
+        (torch_script(WHOLE.replace("+ 1", "")), "repeated epoch"),
+        (torch_script(f"{WHOLE}; begin = min(begin, 1)"), "it had saved"),
+    ],
+    ids=["resumes", "ignores", "counts only", "counts from 0", "off by one", "an old epoch"],
+)
+def test_only_work_that_is_not_repeated_is_resumed(tmp_path: Path, text: str, saw: str) -> None:
+    found = seen(tmp_path, text)
+    assert saw in found.saw
+    assert found.verdict is (Verdict.RESUMED if text == torch_script(WHOLE) else Verdict.RESTARTED)
+
+
+PICKLE = """
+import os, pickle, random, time
+
+path = os.environ["SPOTCTL_CHECKPOINT_DIR"] + "/model.pickle"
+model, done = [0.0], -1
+if os.path.exists(path):
+    with open(path, "rb") as file:
+        model, done = pickle.load(file)
+round = done + 1
+while round < 500:
+    model[0] += random.random()
+    time.sleep(0.01)
+    with open(path + "~", "wb") as file:
+        pickle.dump((model, round), file)
+    os.rename(path + "~", path)
+    round += 1
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [(PICKLE, Verdict.RESUMED), (PICKLE.replace("done + 1", "0"), Verdict.RESTARTED)],
+    ids=["resumes", "restarts"],
+)
+def test_a_while_loop_without_pytorch(tmp_path: Path, text: str, verdict: Verdict) -> None:
+    assert seen(tmp_path, text).verdict is verdict
+
+
+RESUMING = """
+import time
+import torch
+from spotctl.integrations.loops import resuming
+
+net = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in resuming(range(4000), net, optimizer):
+    optimizer.zero_grad()
+    net(torch.randn(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.slow
+def test_resuming_resumes(tmp_path: Path) -> None:
+    found = seen(tmp_path, RESUMING)
+    assert found.verdict is Verdict.RESUMED, found
+    assert "continued at step" in found.saw
+
+
+@pytest.mark.parametrize(
+    ("text", "run", "seconds", "saw"),
+    [
+        ("import time\nfor step in range(10**6):\n    time.sleep(0.01)\n", "python train.py", 4.0, "saved nothing in"),
+        ("print('done')\n", "python train.py", SECONDS, "without a save in its loop"),
+        ("", "while :; do sleep 1; done", 4.0, "saved nothing in"),
+    ],
+    ids=["no save", "no loop", "no Python"],
+)
+def test_what_does_not_save_is_not_seen(tmp_path: Path, text: str, run: str, seconds: float, saw: str) -> None:
+    found = seen(tmp_path, text, run, seconds=seconds)
+    assert (found.verdict, saw in found.saw) == (Verdict.NOT_SEEN, True), found
+
+
+def test_saves_that_the_next_machine_lacks_are_no_saves(tmp_path: Path) -> None:
+    text = torch_script(WHOLE).replace('os.environ["SPOTCTL_CHECKPOINT_DIR"]', '"."')
+    found = seen(tmp_path, text)
+    assert found == Judgement(Verdict.RESTARTED, "saved state.pt.new in its folder, which the next machine lacks")
+
+
+def test_a_script_that_cannot_start_again_has_lost_its_work(tmp_path: Path) -> None:
+    found = seen(tmp_path, torch_script("raise SystemExit('what is this?')"))
+    assert found.verdict is Verdict.RESTARTED
+    assert found.saw.endswith("failed with status 1: what is this?")
+
+
+def test_a_command_that_fails_at_first_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="status 1: ModuleNotFoundError: No module named 'missing_module'"):
+        seen(tmp_path, "import missing_module\n")
+
+
+OUTSIDE = """
+import json, os, socket, pathlib
+
+found = {}
+try:
+    pathlib.Path(os.environ["MARK_HERE"]).write_text("x")
+except OSError as error:
+    found["outside"] = type(error).__name__
+try:
+    socket.create_connection(("192.0.2.1", 9), 1)
+except OSError as error:
+    found["network"] = error.strerror
+found["secrets"] = sorted(name for name in os.environ if name in ("MY_TOKEN", "AWS_PROFILE", "PLAIN"))
+found["gpus"] = os.environ["CUDA_VISIBLE_DEVICES"]
+found["loopback"] = bool(socket.create_server(("127.0.0.1", 0)))
+raise SystemExit(json.dumps(found))
+"""
+
+
+def test_a_trial_is_shut_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = sandbox.guards(())
+    for name in ("MY_TOKEN", "AWS_PROFILE", "PLAIN"):
+        monkeypatch.setenv(name, "x")
+    outside = tmp_path / "written"
+    monkeypatch.setenv("MARK_HERE", str(outside))
+    with pytest.raises(BadRequest) as refused:
+        seen(tmp_path, OUTSIDE)
+    found = json.loads(str(refused.value).partition("status 1: ")[2])
+    assert (found["secrets"], found["gpus"], found["loopback"]) == (["PLAIN"], "", True)
+    if sandbox.READ_ONLY in held:
+        assert (found["outside"], outside.exists()) == ("OSError", False)
+    if sandbox.NO_NETWORK in held:
+        assert found["network"] == "Network is unreachable"
+
+
+def test_what_is_allowed_is_not_taken_away() -> None:
+    variables = {"MY_TOKEN": "x", "PATH": "/bin"}
+    assert sandbox.safe_environment(variables, sandbox.ALLOWABLE) == variables
+    assert sandbox.safe_environment(variables, (), ["MY_TOKEN"])["MY_TOKEN"] == "x", "the job's own"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, time\nif not os.fork():\n    os.setsid()\n    open('up', 'w')\ntime.sleep(900)\n"
+    )
+    path = command(tmp_path, "python train.py")
+    path.write_text(path.read_text() + f"checkpoint: {{path: {tmp_path / 'kept'}}}\n")
+    code = (
+        "from pathlib import Path; from spotctl.files.job.reader import load;"
+        "from spotctl.run.start.rehearsal import TrialTerms, rehearse;"
+        f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()))"
+    )
+    (tmp_path / "tmp").mkdir()
+    trial = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")})
+    while not list((tmp_path / "tmp").glob("*/job-*/up")):
+        assert trial.poll() is None
+        time.sleep(0.05)
+    trial.send_signal(number)
+    trial.wait()
+    while running(str(tmp_path)) or any((tmp_path / "tmp").iterdir()):
+        time.sleep(0.05)
+
+
+CLOUD = "name: first\nkind: command\nrun: python train.py\ncheckpoint: {path: s3://bucket/first/}\nbudget: 5 USD\n"
+
+
+def test_the_first_launch_on_a_cloud_proposes_a_trial(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    (tmp_path / "train.py").touch()
+    job.write_text(f"{CLOUD}resources: {{clouds: [aws], types: [c6i.large]}}\n")
+    settings = config.load({}, tmp_path / "home")
+    assert is_new_on_cloud(settings, load(job))
+    with terminal("launch", job) as window:
+        window.wait_for("A trial runs first in a copy of its folder, for a minute at most, kills it twice")
+        window.wait_for("Try it on this computer?")
+        window.type("n\n")
+        assert window.exit_code() != 0, "no price of the cloud is stored"
+    assert "rehearsing" not in window.screen
+    for provider, is_new in (("local", True), ("aws", False)):
+        made = MadeRun(f"first-{provider}", "first", NIGHT, provider=provider)
+        made.begin(kind="command")
+        home = tmp_path / provider
+        write_log([made], home)
+        assert is_new_on_cloud(config.load({}, home), load(job)) is is_new
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[aws], types: [c6i.large]", "[local]"),
+        ("checkpoint: {path: s3://bucket/first/}\n", ""),
+        ("budget:", "data: {corpus: s3://bucket/corpus/}\nbudget:"),
+        ("budget:", "image: {container: docker.io/library/python:3.12}\nbudget:"),
+    ],
+    ids=["local", "no checkpoint", "data in a store", "a container"],
+)
+def test_a_job_that_a_trial_cannot_show_is_not_proposed(tmp_path: Path, old: str, new: str) -> None:
+    job = tmp_path / "job.yaml"
+    (tmp_path / "train.py").touch()
+    job.write_text(f"{CLOUD}resources: {{clouds: [aws], types: [c6i.large]}}\n".replace(old, new))
+    assert not is_new_on_cloud(config.load({}, tmp_path / "home"), load(job))
