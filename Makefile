@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus damage kills format trainers golden pictures bench big compare forecast promises quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus skypilot damage kills format trainers golden pictures bench big compare forecast promises quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -77,7 +77,7 @@ ray: ## What every fleet must do, and random faults, on Ray clusters of this com
 	$(PYTHON) -m tests.agileml.ray_schedules 0 5
 
 trainers: ## The hooks for Lightning and the Hugging Face Trainer (pip install '.[lightning,transformers]')
-	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations
+	SPOTCTL_TEST_TRAINERS=all $(PYTHON) -m pytest tests/spotctl/integrations tests/agileml/torch/test_*lightning*.py tests/agileml/torch/test_*transformers*.py
 
 # ONLY=plans compares only commands whose names have this word, and ONLY='plans*' those of this group. Recordings are kept in
 # ~/.cache/spotctl-golden: BASE is recorded once, and the present tree once for each content, or with AGAIN=1 once more.
@@ -98,6 +98,9 @@ faults: ## 5,000 random fault schedules in virtual time and 200 on processes tha
 
 focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environment of its own
 	$(PYTHON) -m tests.spotctl.show.costs.focus_validator
+
+skypilot: ## Compare the jobs that init makes of SkyPilot's tasks with SkyPilot's own parser, in an environment of its own
+	$(PYTHON) -m tests.spotctl.files.skypilot_parser
 
 damage: ## Every byte of a small price store, and of a small log, changed in turn: an error, a remark, or the right answer
 	SPOTCTL_STORE_DAMAGE=all $(PYTHON) -m pytest tests/pricing_data/store/test_damage.py tests/spotctl/log/test_damaged_bytes.py
@@ -149,6 +152,8 @@ pictures: ## Draw the plots that the documentation shows
 	spotctl lab train mf --nodes 1+3 --clocks 40 --engine sim --plot docs/pictures/training.png \
 	  --chaos "at clock 15 evict half warn 5s; at clock 25 join 2"
 	spotctl lab prices plot 'local/sim-east/*/c4.2xlarge' --last 12h --out docs/pictures/prices.png
+	SPOTCTL_QUOTAS="local/*/c4=64" spotctl plan examples/quickstart.yaml examples/trainers/digits.yaml \
+	  --plot docs/pictures/queue.png
 	spotctl lab beta show local/sim-east/sim-east-a/c4.2xlarge --plot docs/pictures/beta.png
 	$(PYTHON) -m bench.present_odds --day --moments 8 --markets 2 --only shipped 2016 gpu \
 	  --plot docs/pictures/odds.png

@@ -12,7 +12,7 @@ PAGES = {
     " reports prices gpus aws google-cloud azure between-machines parallel",
     "Reference": "generated/commands generated/job-file generated/json generated/metrics settings commands focus"
     " python-api",
-    "Explanation": "planning guarantees proof machines remote-runner",
+    "Explanation": "planning guarantees proof papers machines remote-runner",
     "For maintainers": "internals/architecture internals/own-strategy internals/write-a-cloud"
     " internals/test-clouds internals/forecast"
     " internals/scripts-and-trainers internals/stragglers internals/pipelines internals/papers internals/benchmarks"

@@ -68,6 +68,8 @@ JSON_COMMANDS = {
     "lab gavel simulate --arrivals poisson:900 --jobs 2:6 --throughputs throughputs.json"
     " --cluster v100=1,k80=2 --policy max-min-fairness": "spotctl.lab.gavel.simulate:SIMULATION",
     "lab gavel analyze prices.yaml": "spotctl.lab.gavel.price_results:ANALYSIS",
+    "lab reproduce pricing-reductions": "spotctl.lab.papers.page:ANSWER",
+    "lab reproduce --list": "spotctl.lab.papers.page:LIST",
     "lab parallel profile mlp --microbatch 8,16": "spotctl.lab.parallel:PROFILES",
     "lab parallel plan profile.json --devices cpu:4 --bandwidth 1GB/s --batch 64": "spotctl.lab.parallel:PLAN",
     "lab parallel simulate plan.json --batches 2 --trace trace.json": "spotctl.lab.parallel:PLAYED",

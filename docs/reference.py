@@ -76,11 +76,34 @@ def _names(parameter: Any) -> str:
     return ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
 
 
+NEEDS = {
+    "What every job has": ("name", "kind", "run", "app", "trainer", "resources", "hours", "budget"),
+    "To lose no work to evictions": ("checkpoint", "retries"),
+    "To bring code, data and secrets, and keep results": (
+        *("workdir", "setup", "image", "env", "secrets", "data", "data_buckets", "outputs", "identity"),
+    ),
+    "To be done by a time, or for less": (
+        *("deadline", "objective", "strategy", "max_bid", "most", "value_of_time", "throughputs"),
+    ),
+    "To train on several machines": ("nodes", "num_nodes", "parallel", "stragglers", "wire", "engine", "address"),
+    "To say how a trainer trains and ends": ("args", "stop"),
+    "To hear of runs, and to account for them": ("notify", "track", "tags", "queue"),
+    "To try a job on this computer": ("local",),
+}
+"""The keys of a job file by what they are for."""
+
+
 def job_file() -> Iterator[str]:
-    """A table of keys for the job file itself and for each of its sections."""
+    """A table of keys for each need, and for each section of the file."""
     whole = schema()
-    yield "# Job file\n\n`spotctl init` writes a commented one, `spotctl schema` prints a JSON Schema for editors.\n"
-    yield from _keys(whole)
+    yield "# Job file\n\n`spotctl init` writes a commented one, and `spotctl schema KEY` explains a key. `name`, `run`,"
+    yield "`resources`, `checkpoint`, `hours` and `budget` are enough for most scripts.\n"
+    grouped = [key for keys in NEEDS.values() for key in keys]
+    if sorted(grouped) != sorted(whole["properties"]):
+        raise SystemExit(f"NEEDS in docs/reference.py: correct {sorted({*grouped} ^ {*whole['properties']})}")
+    for need, keys in NEEDS.items():
+        yield f"\n## {need}\n"
+        yield from _keys({"properties": {key: whole["properties"][key] for key in keys}})
     for name, section in sorted(whole["$defs"].items()):
         if "properties" in section:
             yield f"\n## {name}\n\n{section.get('description', '')}\n"
