@@ -1,0 +1,1 @@
+"""The cloud Vast.ai, and the simulation of its API."""
