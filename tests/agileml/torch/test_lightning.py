@@ -14,6 +14,7 @@ import torch
 import agileml
 from agileml import reference
 from agileml.errors import BadTrainer
+from agileml.params.layout import Params
 from agileml.reference import model_digest
 from agileml.torch import from_lightning
 from agileml.torch.lightning import LightningTrainer
@@ -51,8 +52,13 @@ CASES: dict[str, dict[str, Any]] = {
 QUIET = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
 
 
+def in_order(trainer: LightningTrainer) -> Params:
+    """The model after the whole training, part by part."""
+    return reference.run(trainer, trainer.clocks, seed=3)
+
+
 def compare(
-    make: Any, arguments: dict[str, Any], tmp_path: Path, parts: int = 4, within: float = 1e-5
+    make: Any, arguments: dict[str, Any], tmp_path: Path, parts: int = 4, within: float = 1e-5, trained: Any = in_order
 ) -> LightningTrainer:
     """The weights and everything that is logged."""
     module, *data = make()
@@ -63,7 +69,7 @@ def compare(
     module_again, *data_again = make()
     ours = from_lightning(module_again, *data_again, parts=parts, **{**usual, **arguments})
     ours.check_start(3)
-    model = reference.run(ours, ours.clocks, seed=3)
+    model = trained(ours)
     found = ours.state_dict(model)
     for name, values in module.state_dict().items():
         assert torch.allclose(found[name], values, rtol=within, atol=within / 10), name
