@@ -29,7 +29,9 @@ class StopJob:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed."""
+    """Time has passed. It comes `late` seconds after it was due, in which the controller did not run."""
+
+    late: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ class RollCall:
                 yield self._lose([event.node], event.why)
             case Heartbeat():
                 yield from self._watch(event)
-            case Tick():
-                yield from self._look_for_silent(now, epoch)
+            case Tick(late):
+                yield from self._look_for_silent(now, late, epoch)
             case Routed():
                 self.members[event.node].routed = event.version
                 yield Consequence.REPLAN
@@ -158,7 +158,10 @@ class RollCall:
             yield self._lose([beat.node], why)
             yield Send(beat.node, Leave(f"this node was declared lost: {why}", lost=True))
 
-    def _look_for_silent(self, now: float, epoch: int) -> Iterator[NodeAnswer]:
+    def _look_for_silent(self, now: float, late: float, epoch: int) -> Iterator[NodeAnswer]:
+        # A busy or suspended computer had no time for the heartbeats of its nodes either.
+        for member in self.members:
+            member.last_heard = min(now, member.last_heard + late)
         longest = self.settings.nodes.heartbeat_timeout
         if lost := silent(self.members, now, longest):
             yield self._lose(lost, f"no heartbeat for {longest:g} s")

@@ -235,11 +235,11 @@ class ControllerProcess:
         self._repeat()
         while True:
             self._listen(max(0.0, self._next_tick - time.monotonic()))
-            if time.monotonic() >= self._next_tick:
+            if (late := time.monotonic() - self._next_tick) >= 0:
                 # If this process itself was suspended, the heartbeats of that time are still unread.
                 self._listen(0.0)
                 self._next_tick = time.monotonic() + self._tick_every
-                self._control(Tick())
+                self._control(Tick(late))
                 members, epoch = self._controller.members, self._controller.epoch
                 if (victim := self._broken_links.victim(members, epoch, time.monotonic())) is not None:
                     self._control(NodeLost(*victim))

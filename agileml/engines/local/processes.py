@@ -38,7 +38,7 @@ _KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_
 
 NODE_ENVIRONMENT = {**_ONE_THREAD, **_KEPT_MEMORY}
 
-_PRELOADED = ("torch", "torch._dynamo")
+_PRELOADED = ("torch", "torch._dynamo", "lightning.pytorch", "transformers.trainer")
 """Slow to import; if this process has imported them for the trainer, the fork server does so once for all nodes."""
 
 CLOSE_SECONDS = 10.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agileml.core.events import NodeRules
+from agileml.core.events import ControllerSettings, NodeRules, Tick
 from agileml.core.members import FIRST_BEAT_SECONDS, Members, NodePhase, hung, silent
+from agileml.core.roll_call import LostNodes, RollCall
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat
 
 RULES = NodeRules(hang_timeout=30.0, startup_timeout=300.0)
@@ -31,6 +32,20 @@ def test_a_node_may_take_longer_to_send_its_first_heartbeat(now: float, names: l
 
 def test_a_long_timeout_also_holds_for_the_first_heartbeat() -> None:
     assert silent(members(), 19.0, 20.0) == []
+
+
+def lost(now: float, late: float) -> list[str]:
+    """The nodes that are given up at a tick of a controller that had heard of all a second after the start."""
+    roll = RollCall(ControllerSettings(1, 0, 5, nodes=RULES), members())
+    for member in roll.members:
+        member.last_heard = 1.0
+    answers = list(roll.handle(Tick(late), now, 1))
+    return [name for answer in answers if isinstance(answer, LostNodes) for name in answer.phases]
+
+
+def test_silence_while_the_controller_did_not_run_does_not_count() -> None:
+    assert lost(8.0, late=0.0) == lost(8.0, late=5.9) == ["beats"]
+    assert lost(8.0, late=6.0) == lost(8.0, late=60.0) == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -146,20 +146,28 @@ def test_the_controller_is_killed() -> None:
 
 @dataclass
 class Stopped:
-    """Suspends the controller's process for a while after the second clock."""
+    """Suspends the controller's process for a while after the second clock; with `everything`, all of the job.
+
+    The controller then goes on first, long enough before the others that it finds no new heartbeats.
+    """
 
     folder: Path
     seconds: float
-    pid: int = 0
+    everything: bool = False
+    resumed: list[tuple[float, int]] = field(default_factory=list)
+    """When each of the suspended processes goes on."""
     until: float = 0.0
 
     def due(self, clock: int, seconds: float, machines: Sequence[RunningMachine]) -> Sequence[Act]:  # noqa: ARG002
         if clock >= 2 and not self.until:
-            self.pid, self.until = self._controller(), seconds + self.seconds
-            os.kill(self.pid, signal.SIGSTOP)
-        elif self.pid and seconds >= self.until:
-            os.kill(self.pid, signal.SIGCONT)
-            self.pid = 0
+            controller = self._controller()
+            others = {*map(int, processes(str(self.folder)))} - {controller} if self.everything else ()
+            self.until = seconds + self.seconds
+            self.resumed = [(self.until, controller), *((self.until + self.seconds / 6, pid) for pid in others)]
+            for _, pid in self.resumed:
+                os.kill(pid, signal.SIGSTOP)
+        while self.resumed and seconds >= self.resumed[0][0]:
+            os.kill(self.resumed.pop(0)[1], signal.SIGCONT)
         return ()
 
     def _controller(self) -> int:
@@ -170,9 +178,10 @@ class Stopped:
 
 
 @pytest.mark.slow
-def test_a_suspended_controller_does_not_declare_nodes_lost(left_behind: Path) -> None:
-    timeout = 2.0
-    stopped = Stopped(left_behind, 2 * timeout)
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_suspended_controller_or_computer_loses_no_node(everything: bool, left_behind: Path) -> None:
+    timeout = 4.0
+    stopped = Stopped(left_behind, 2 * timeout, everything)
     trained, _ = played(stopped, replace(JOB, stopping=Stopping(clocks=60), heartbeat_timeout=timeout))
     assert stopped.until > 0
     assert trained.failures == 0

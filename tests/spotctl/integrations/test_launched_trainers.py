@@ -1,7 +1,7 @@
-"""Whole jobs of frameworks' trainers on the local market: nodes are killed and join, and no process calls the framework's
-own loop; what the job gives is what that loop gives in one process.
+"""Whole jobs of frameworks' trainers on the local market, whose nodes are killed and replaced.
 
-`make trainers` runs these.
+No process calls the framework's own loop, and a job gives what that loop gives in one process. `make trainers` runs
+these.
 """
 
 from __future__ import annotations
