@@ -60,6 +60,11 @@ class CheckpointSync:
         due, self._seen = now == self._seen or time.monotonic() - self._copied_at > 2 * self._every, now
         return bool(now) and now != self._copied and due and self._store(now)
 
+    @property
+    def copied(self) -> FolderListing:
+        """The files of the newest copy."""
+        return self._copied
+
     def last(self) -> bool:
         """Copies the final checkpoint, once the program has ended."""
         now = listing(self._folder)

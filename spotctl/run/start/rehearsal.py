@@ -69,6 +69,8 @@ _FIRST_SHARE, _SECOND_SHARE = 0.55, 0.8
 _COPIES, _PATIENCE_SECONDS = 2, 10.0
 """The copies that the first start makes before it is killed, unless the second takes longer than this."""
 _CHECK_SECONDS, _STABLE_SECONDS = 0.5, 0.1
+_CLOCK_SECONDS = 0.05
+"""Times of files are by a coarser clock than those of marks."""
 _LONGEST_QUOTE = 300
 _HERE = "127.0.0.1"
 
@@ -222,7 +224,7 @@ class _Start:
         }
         self._reader, self.marks = SeenMarks(seen), list[WorkMark]()
         self.printed, self.began = scratch / f"printed-{number}", time.monotonic()
-        self.copies, self._looked = 0, self.began
+        self._saves, self._looked = list[object](), self.began
         self.first_copy = inf
         trial.watch.turn_to(self.checkpoint)
         words = trial.shut_in(["/bin/sh", "-c", trial.program.run])
@@ -237,21 +239,36 @@ class _Start:
             return
         if self._sync.look():
             self.first_copy = min(self.first_copy, now)
-            self.copies += any(is_progress(mark) for mark in self.marks)
-            self._trial.kept = (self.marks, self._saved_at(), self._newest())
+            self.marks = self._reader.all()
+            written = max(map(self._written, self._sync.copied)) - (time.time() - time.monotonic())
+            save = self._save_before(written)
+            # A save of several files may be copied in parts, and is one save.
+            copied = written if save is None else save.position
+            if any(is_progress(mark) for mark in self.marks) and copied not in self._saves:
+                self._saves.append(copied)
+            newest = max(self._sync.copied, key=lambda file: file[2])[0]
+            self._trial.kept = (self.marks, written if save is None else save.at, newest)
         self._looked = now
 
-    def _saved_at(self) -> float:
-        """When the copied save was begun: everything that was done before it is kept."""
+    @property
+    def copies(self) -> int:
+        """How many saves were copied, each counted once."""
+        return len(self._saves)
+
+    def _save_before(self, written: float) -> WorkMark | None:
+        """The last save that was begun before its files were written or renamed: later ones may not be copied yet."""
         folder = str(self.checkpoint)
-        saves = [m.at for m in self.marks if is_progress(m) and m.path.startswith(folder) and m.at <= self._looked]
-        return max(saves, default=0.0) or self._newest_time() - (time.time() - time.monotonic())
+        saves = [mark for mark in self.marks if is_progress(mark) and mark.path.startswith(folder)]
+        return max((m for m in saves if m.at <= written + _CLOCK_SECONDS), key=lambda mark: mark.at, default=None)
 
-    def _newest_time(self) -> float:
-        return max((changed for _, _, changed, *_ in listing(self.checkpoint)), default=0) / 1e9
-
-    def _newest(self) -> str:
-        return max(listing(self.checkpoint), key=lambda file: file[2], default=("",))[0]
+    def _written(self, file: tuple[str, int, int, int]) -> float:
+        """When a file was written, or got its name."""
+        name, _, changed, number = file
+        try:
+            now = (self.checkpoint / name).stat()
+        except OSError:
+            return changed / 1e9
+        return (now.st_ctime_ns if (now.st_mtime_ns, now.st_ino) == (changed, number) else changed) / 1e9
 
     def steps(self) -> int:
         """How many steps, or else saves, were seen."""
@@ -331,16 +348,16 @@ class _CommandTrial:
         first.command.finish()
         saved = f"saved {self.kept[2]} after {first.first_copy - first.began:.0f} s; killed and started again"
         self._say(f"{saved} ...")
-        after = self._killed_while_saving(first)
+        second, after = self._killed_while_saving(first)
         if after.verdict is Verdict.RESUMED:
-            last = self._after_the_last_kill(first)
+            last = self._after_the_last_kill(first, second)
             if last.verdict is Verdict.RESTARTED:
                 after = Judgement(last.verdict, f"{after.saw}; killed while it saved, it {last.saw}")
             elif first.copies < _COPIES and last.verdict is Verdict.NOT_SEEN:
                 after = Judgement(last.verdict, f"{after.saw}; {last.saw}")
         return Judgement(after.verdict, f"{saved}; {after.saw}")
 
-    def _killed_while_saving(self, first: _Start) -> Judgement:
+    def _killed_while_saving(self, first: _Start) -> tuple[_Start, Judgement]:
         kept, saves = self.kept, [mark for mark in first.marks if is_progress(mark)]
         # A save of several files is cut short in any of them; after a single save, one more is to be kept before.
         together = max(sum(mark.position == saves[0].position for mark in saves), 1) if saves else 1
@@ -348,15 +365,14 @@ class _CommandTrial:
         second = self._start(cut, has_steps=any(mark.kind == "step" for mark in first.marks))
         code = self._until(second, lambda: False, self._by(_SECOND_SHARE))
         second.command.finish()
-        return self._judged(first, kept, second, code)
+        return second, self._judged(first, kept, second, code)
 
-    def _after_the_last_kill(self, first: _Start) -> Judgement:
+    def _after_the_last_kill(self, first: _Start, second: _Start) -> Judgement:
         kept, third = self.kept, self._start()
         code = self._until(third, lambda: third.steps() > 0, self.terms.seconds)
         self._end(third, None, is_last=True)
         seen = self._judged(first, kept, third, code)
-        is_single = first.copies < _COPIES and (kept[0] == first.marks or seen.verdict is not Verdict.RESUMED)
-        if is_single and seen.verdict is not Verdict.RESTARTED:
+        if first.copies + second.copies < _COPIES and seen.verdict is not Verdict.RESTARTED:
             return Judgement(Verdict.NOT_SEEN, "a minute was too short to see which of several saves it takes")
         return seen
 

@@ -132,6 +132,31 @@ def test_a_while_loop_without_pytorch(tmp_path: Path, text: str, verdict: Verdic
     assert seen(tmp_path, text).verdict is verdict
 
 
+OLDEST = """
+import glob, os, pickle, time
+
+folder = os.environ["SPOTCTL_CHECKPOINT_DIR"]
+done = -1
+for path in sorted(glob.glob(folder + "/*.pickle"))[:1]:
+    with open(path, "rb") as file:
+        done = pickle.load(file)
+for epoch in range(done + 1, 900):
+    path = f"{folder}/{epoch:03}.pickle"
+    with open(path, "wb") as file:
+        pickle.dump(epoch, file)
+    time.sleep(0.5)
+    os.utime(path)
+    time.sleep(0.5)
+"""
+
+
+@pytest.mark.slow
+def test_a_save_that_was_copied_twice_is_one_save(tmp_path: Path) -> None:
+    """Of a single save, the oldest is the newest: only two saves show which of them a script takes."""
+    found = seen(tmp_path, OLDEST)
+    assert found.verdict is Verdict.RESTARTED, found
+
+
 RESUMING = """
 import time
 import torch
