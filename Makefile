@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus skypilot damage kills format trainers golden pictures bench big compare forecast promises quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus tasks damage kills format trainers golden pictures bench big compare forecast promises quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -99,8 +99,9 @@ faults: ## 5,000 random fault schedules in virtual time and 200 on processes tha
 focus: ## Check a FOCUS 1.0 export with focus-validator from PyPI, in an environment of its own
 	$(PYTHON) -m tests.spotctl.show.costs.focus_validator
 
-skypilot: ## Compare the jobs that init makes of SkyPilot's tasks with SkyPilot's own parser, in an environment of its own
-	$(PYTHON) -m tests.spotctl.files.skypilot_parser
+tasks: ## Compare the jobs that init makes of tasks of SkyPilot and dstack with their own parsers, in environments of their own
+	$(PYTHON) -m tests.spotctl.files.peer_parsers skypilot
+	$(PYTHON) -m tests.spotctl.files.peer_parsers dstack
 
 damage: ## Every byte of a small price store, and of a small log, changed in turn: an error, a remark, or the right answer
 	SPOTCTL_STORE_DAMAGE=all $(PYTHON) -m pytest tests/pricing_data/store/test_damage.py tests/spotctl/log/test_damaged_bytes.py

@@ -63,7 +63,8 @@ def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
     commands = _texts(draft, task, "commands")
     if not commands:
         draft.refuse(("commands",), "is missing: the task runs nothing; write commands: [COMMAND]")
-    draft.set_nodes(("nodes",), task.get("nodes"))
+    nodes = task.get("nodes")
+    draft.set_nodes(("nodes",), int(nodes) if isinstance(nodes, str) and nodes.isdecimal() else nodes)
     _set_environment(draft, task)
     if isinstance(task.get("image"), str):
         draft.image["container"] = task["image"]
@@ -135,7 +136,10 @@ def _set_machine(draft: JobDraft, resources: dict[str, Any]) -> None:
         arch, colon, count = str(cpu).rpartition(":")
         if colon:
             draft.resources["arch"] = {"arm": "arm64"}.get(arch.lower(), "x86_64")
-        draft.machine["vcpus"] = _range(draft, count, (*loc, "cpu"))
+        if count == "0":
+            draft.leave((*loc, "cpu"), "a machine has a vCPU at least")
+        else:
+            draft.machine["vcpus"] = _range(draft, count, (*loc, "cpu"))
     if resources.get("memory") is not None:
         draft.machine["memory_gib"] = _range(draft, resources["memory"], (*loc, "memory"))
     _set_disk(draft, resources.get("disk"), (*loc, "disk"))
@@ -171,7 +175,8 @@ def _set_gpu(draft: JobDraft, gpu: object, loc: Loc) -> None:
     elif count == "0":
         draft.leave(loc, "no GPU is wanted")
     else:
-        draft.machine["accelerators"] = f"{models[0]}:{count or 1}"
+        # Without a count, dstack takes any, and so the least expensive.
+        draft.machine["accelerators"] = f"{models[0]}:{count or '1..'}"
 
 
 def _gpu_words(draft: JobDraft, gpu: object, loc: Loc) -> tuple[list[str], list[str], str]:
@@ -189,6 +194,8 @@ def _gpu_words(draft: JobDraft, gpu: object, loc: Loc) -> tuple[list[str], list[
             sizes.append(word.upper())
         elif word.lower() in _VENDORS:
             draft.leave(loc, f"{word}: a GPU is named by its model, as in gpu: A100:8")
+        elif models:
+            draft.refuse(loc, f"{gpu} names two models, apart from a list such as A100,H100")
         else:
             models = [name.strip() for name in word.split(",") if name.strip()]
     return models, sizes, count

@@ -1,9 +1,7 @@
-"""Twenty tasks of SkyPilot, written anew in the forms of public ones, and small changes of them."""
+"""Twenty tasks of SkyPilot, written anew in the forms of public ones, and values that changes put into them."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -149,26 +147,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "secrets": ({"A": None}, ["secrets:B"], {"C": "x"}),
     "labels": ({"a": "b"}, {"A B": "c"}),
 }
-"""What changes put in place of a value, or add."""
 
 
 def tasks() -> list[dict[str, Any]]:
     """The twenty."""
     return list(yaml.safe_load_all(TASKS.replace("{'T4:1', 'L4:1'}", "{'T4:1': null, 'L4:1': null}")))
-
-
-def changed(task: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A task with each key removed in turn, and with each key that has other values set to each of them."""
-    for part in ("", "resources"):
-        held = task[part] if part else task
-        for key in [key for key in held if key not in ("run", "resources")]:
-            other = copy.deepcopy(task)
-            del (other[part] if part else other)[key]
-            yield other
-        for key, values in VALUES.items():
-            if (key in ("num_nodes", "envs", "secrets")) is bool(part):
-                continue
-            for value in values:
-                other = copy.deepcopy(task)
-                (other[part] if part else other)[key] = value
-                yield other

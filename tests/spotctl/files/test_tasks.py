@@ -1,4 +1,4 @@
-"""Tasks of SkyPilot and dstack as job files. `make skypilot` compares with SkyPilot's own parser."""
+"""Tasks of SkyPilot and dstack as job files. `make tasks` compares with their own parsers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_task_of_dstack_is_a_job() -> None:
 @pytest.mark.parametrize(
     ("line", "accelerators"),
     [
-        ("gpu: H100", Accelerators("H100", Range(1, 1))),
+        ("gpu: H100", Accelerators("H100", Range(1))),
         ("gpu: A100:40GB:4..8", Accelerators("A100", Range(4, 8))),
         ("gpu: {name: [L4, T4], count: {min: 2}}", Accelerators("L4", Range(2))),
         ("gpu: nvidia:T4:1", Accelerators("T4", Range(1, 1))),
