@@ -28,9 +28,6 @@ class Period:
     zone: tzinfo = BILLING
 
 
-ALWAYS = Period()
-
-
 def overlaps(first: Period, second: Period) -> bool:
     """Whether two periods have a moment in common."""
     pairs = ((first.since, second.until), (second.since, first.until))

@@ -20,12 +20,12 @@ from spotctl.home.errors import SpotctlError
 from spotctl.log import ledger_reader
 from spotctl.show.costs.accounts import gather
 from spotctl.show.costs.answers import as_json
-from spotctl.show.costs.periods import ALWAYS, By
+from spotctl.show.costs.periods import By
 from spotctl.show.runs.reading import latest_views
 from spotctl.show.runs.status import status_answer
 from tests.spotctl.log.test_losses import OTHER, ended
 from tests.spotctl.log.test_present import interrupted
-from tests.spotctl.show.costs.made import NOW, write_log
+from tests.spotctl.show.costs.made import ALWAYS, NOW, write_log
 
 SAMPLE = 150
 MAX_BYTES = 64 << 10

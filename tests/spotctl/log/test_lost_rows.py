@@ -21,12 +21,12 @@ from spotctl.log import events as ev, ledger_reader
 from spotctl.log.salvage import repair, salvage
 from spotctl.show.costs.accounts import gather
 from spotctl.show.costs.answers import as_csv, as_json
-from spotctl.show.costs.periods import ALWAYS, By
+from spotctl.show.costs.periods import By
 from spotctl.show.runs.reading import latest_views
 from spotctl.show.runs.status import status_answer
 from tests.spotctl.log.test_losses import changed, ended
 from tests.spotctl.log.test_present import interrupted
-from tests.spotctl.show.costs.made import NOW, MadeRun, night, partly_reserved, write_log
+from tests.spotctl.show.costs.made import ALWAYS, NOW, MadeRun, night, partly_reserved, write_log
 
 Figures = dict[str, dict[str, Any]]
 

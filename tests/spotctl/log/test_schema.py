@@ -31,13 +31,13 @@ from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
 from spotctl.show.costs.accounts import gather
 from spotctl.show.costs.answers import as_json
-from spotctl.show.costs.periods import ALWAYS, By
+from spotctl.show.costs.periods import By
 from spotctl.show.runs.run_view import RunView
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.old_form import numbered, to_old_form
 from tests.spotctl.log.test_losses import OTHER, RUN, changed, ended, group_of
-from tests.spotctl.show.costs.made import NIGHT, NOW, write_log
+from tests.spotctl.show.costs.made import ALWAYS, NIGHT, NOW, write_log
 
 
 @pytest.fixture

@@ -24,8 +24,9 @@ from spotctl.log.ledger.rows import LedgerRow
 from spotctl.log.state import LogRow
 from spotctl.log.store import EventLog
 from spotctl.show.costs.cost import Report, report_on
-from spotctl.show.costs.periods import ALWAYS, By, Grouping, Period
+from spotctl.show.costs.periods import By, Grouping, Period
 
+ALWAYS = Period()
 NIGHT = parse_time("2026-06-01T02:00:00Z")
 NOW = parse_time("2026-07-02T09:00:00Z")
 AWS = tuple(Market.parse(f"aws/us-east-1/us-east-1{zone}/c6i.2xlarge") for zone in "abc")

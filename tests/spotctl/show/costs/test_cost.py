@@ -20,8 +20,8 @@ from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, SameWork, Use, nano_dollars, usd
 from spotctl.show.costs.answers import as_csv, as_json, as_markdown
 from spotctl.show.costs.cost import figures, groups
-from spotctl.show.costs.periods import ALWAYS, UNTAGGED, By, Period, check_tags, months_of_tags, parse_by
-from tests.spotctl.show.costs.made import AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, parts, report, report_of
+from spotctl.show.costs.periods import UNTAGGED, By, Period, check_tags, months_of_tags, parse_by
+from tests.spotctl.show.costs.made import ALWAYS, AWS, GCP, NIGHT, NOW, RELIABLE, MadeRun, parts, report, report_of
 
 DOLLAR = NANO_SECONDS_PER_DOLLAR
 

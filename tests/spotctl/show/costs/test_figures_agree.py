@@ -21,8 +21,8 @@ from spotctl.show.costs.answers import cost_summary
 from spotctl.show.costs.columns import counted_runs, digits_of, hours, money, whole_number
 from spotctl.show.costs.cost import Report
 from spotctl.show.costs.money import MAX_BARS, bars_of, markets_of
-from spotctl.show.costs.periods import ALWAYS, By, Period, Subject, keeps_runs_whole, key_of
-from tests.spotctl.show.costs.made import NIGHT, MadeRun, night, report_of
+from spotctl.show.costs.periods import By, Period, Subject, keeps_runs_whole, key_of
+from tests.spotctl.show.costs.made import ALWAYS, NIGHT, MadeRun, night, report_of
 
 GROUPINGS = (
     (By.JOB,),

@@ -22,9 +22,9 @@ from spotctl.log.ledger.final_cost import timeline_of
 from spotctl.show.costs import answers, focus, page, tables
 from spotctl.show.costs.answers import cost_summary
 from spotctl.show.costs.cost import Report
-from spotctl.show.costs.periods import ALWAYS, By, Period
+from spotctl.show.costs.periods import By, Period
 from tests.spotctl.command_line import spotctl
-from tests.spotctl.show.costs.made import AWS, GCP, LOCAL, NIGHT, NOW, MadeRun, in_order, report, write_log
+from tests.spotctl.show.costs.made import ALWAYS, AWS, GCP, LOCAL, NIGHT, NOW, MadeRun, in_order, report, write_log
 
 FORMATS = ("table", "json", "csv", "md", "html", "focus", "focus-1.0")
 
