@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -52,9 +52,9 @@ class Prepared:
     def order(self, files: Sequence[Path] = (), *, fresh: bool = False, metrics: str = "") -> LaunchOrder:
         """The launch of these jobs, from their files."""
         if self.on_ray is not None:
-            return LaunchOrder((self.on_ray,), tuple(files), None, self.moves, fresh, metrics)
+            return LaunchOrder((self.on_ray,), tuple(files), {}, self.moves, fresh, metrics)
         plans = self.planned.plans
-        expected = expectation(plans[0]) if len(plans) == 1 else None
+        expected = {plan.job.spec.name: expectation(plan) for plan in plans}
         specs = tuple(plan.job.spec for plan in plans)
         return LaunchOrder(specs, tuple(files), expected, self.moves, fresh, metrics)
 
@@ -63,13 +63,13 @@ class Prepared:
 class LaunchOrder:
     """A launch that its user has agreed to; any process can carry it out.
 
-    `expected` is the forecast that the user has seen, of a single job. `metrics` is a file or a port, where the figures
-    of the runs are published.
+    `expected` are the forecasts that the user has seen, by job. `metrics` is a file or a port, where the figures of the
+    runs are published.
     """
 
     specs: tuple[JobSpec, ...]
     files: tuple[Path, ...]
-    expected: Planned | None
+    expected: Mapping[str, Planned]
     moves: bool
     fresh: bool
     metrics: str
@@ -169,8 +169,8 @@ def run(
         if limited:
             plans = plans or plans_to_launch(order.specs, session.settings).plans
         if order.moves:
-            assert order.expected is not None
-            return [Launched(spec, remote_runner.launch(session, plans[0], order.expected, both, fresh=order.fresh))]
+            seen = order.expected[spec.name]
+            return [Launched(spec, remote_runner.launch(session, plans[0], seen, both, fresh=order.fresh))]
         with live_view(session, several=several, publish=both) as callbacks:
             if limited:
                 return concurrent_runs.launch(
@@ -179,7 +179,8 @@ def run(
                     callbacks,
                     files=order.files,
                     fresh=order.fresh,
-                    expected=None if several else order.expected,
+                    expected=order.expected,
                 )
-            ending = runs.launch(spec, session.settings, callbacks, fresh=order.fresh, expected=order.expected)
+            expected = order.expected.get(spec.name)
+            ending = runs.launch(spec, session.settings, callbacks, fresh=order.fresh, expected=expected)
             return [Launched(spec, ending)]

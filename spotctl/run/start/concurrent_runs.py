@@ -11,6 +11,7 @@ from itertools import combinations
 from math import inf, isfinite
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 
 from pricing_data.units import SECOND
 from spotctl.files.job.programs import Training
@@ -68,11 +69,11 @@ def launch(
     *,
     files: Sequence[Path],
     fresh: bool = False,
-    expected: Planned | None = None,
+    expected: Mapping[str, Planned] = MappingProxyType({}),
 ) -> list[Launched]:
     """Runs planned jobs, each to its end, even if others fail. Under quotas that are too small for all jobs of this
-    home, the rounds of their queue decide who begins. `expected` is the forecast of a single job that the user has
-    seen.
+    home, the rounds of their queue decide who begins. `expected` are the forecasts that the user has seen, by
+    job: each is logged as it was.
 
     This process locks all jobs before any begins, so that no other one launches a job that waits.
     """
@@ -160,7 +161,7 @@ class _Turns:
     settings: Settings
     observer: RunObserver
     fresh: bool
-    expected: Planned | None
+    expected: Mapping[str, Planned]
 
     def keep_end_of(self, job: Launched, plan: JobPlan, lock: JobLock) -> None:
         """Runs a job next to others, and keeps how that ended."""
@@ -187,7 +188,7 @@ class _Turns:
                     self.observer,
                     fresh=self.fresh,
                     plan=given,
-                    expected=self.expected,
+                    expected=self.expected.get(name),
                     is_as_planned=not plan.share.turn.begin and _begins_with(plan, parts),
                 )
             finally:
@@ -217,7 +218,7 @@ def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> Ru
         )
     runs.check_launchable(spec)
     queue = queue_of(spec, settings)
-    turns = _Turns(queue, settings, observer, fresh=False, expected=None)
+    turns = _Turns(queue, settings, observer, fresh=False, expected={})
     with JobLock(paths.locks, job.name):
         parts: Mapping[str, int] | None = {}
         if queue.has(job.name):

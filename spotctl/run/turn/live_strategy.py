@@ -194,8 +194,11 @@ def expectation(plan: JobPlan) -> Planned:
         rate.spread if rate is not None and rate.in_units else None,
         plan.fleet.work if not assumed and isfinite(plan.fleet.work) else None,
     )
+    is_shared = plan.share.queue is not None
     turns = tuple(
-        (plan.at + round((part.begin - plan.share.turn.begin) * HOUR), sum(part.machines)) for part in plan.share.parts
+        (plan.at + round((part.begin - plan.share.turn.begin) * HOUR), sum(part.machines))
+        for part in plan.share.parts
+        if is_shared
     )
     return Planned(cost.median, *cost.likely, hours, plan.cost.on_demand.usd, assumed, instead, turns)
 

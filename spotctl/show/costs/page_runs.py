@@ -199,7 +199,9 @@ def _plan_table(run_cost: RunCost, digits: int) -> Html:
     if expected.budget_usd is not None:
         share = f"{cost / expected.budget_usd:.0%} used" if expected.budget_usd else ""
         rows.append(["budget", usd_text(expected.budget_usd), "", dollars(cost), share])
-    if len(expected.turns) > 1:
+    if expected.turns:
+        late = f"{(run.began - expected.turns[0][0]) / HOUR:+.1f} h"
+        rows.append(["begin", moment(expected.turns[0][0]), "", moment(run.began), late])
         had = [(mix.at, mix.on_demand + mix.spot + mix.reserved) for mix in run.mixes]
         rows.append(["machines", _machines_text(run.began, expected.turns), "", _machines_text(run.began, had), ""])
     heads = (
