@@ -28,7 +28,7 @@ def main():
             names = sorted(names, key=lambda entry: int(entry.split("-")[1]))
             name = names[-1] if names else None
         if name is None:
-            print("there is no checkpoint yet: beginning anew")
+            print("there is no checkpoint yet: starting from the beginning")
         else:
             state = torch.load(os.path.join(args.output_dir, name, "state.pt"))
             net.load_state_dict(state["net"])

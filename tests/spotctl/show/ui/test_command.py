@@ -154,12 +154,13 @@ def test_only_the_words_of_a_form_on_the_page_itself_begin_a_command(
 
 
 @pytest.mark.slow
-def test_a_run_is_stopped_from_its_page(tmp_path: Path) -> None:
+def test_a_run_is_resumed_and_stopped_from_its_page(tmp_path: Path) -> None:
+    """A launch is killed; the page offers to resume its run, and then to stop it."""
     home, job = tmp_path / "home", tmp_path / "job.yaml"
     job.write_text("name: long\nkind: command\nrun: sleep 600\nhours: 1h\nresources: {clouds: [local]}\n")
     begin = [sys.executable, "-m", "spotctl", "--home", str(home)]
     with (
-        subprocess.Popen([*begin, "launch", str(job), "--yes", "--json"], stdout=subprocess.PIPE) as launched,
+        subprocess.Popen([*begin, "launch", str(job), "--yes"], stdout=subprocess.DEVNULL) as launched,
         subprocess.Popen([*begin, "ui"], stdout=subprocess.PIPE, text=True, env=BUFFERED) as process,
     ):
         try:
@@ -167,10 +168,13 @@ def test_a_run_is_stopped_from_its_page(tmp_path: Path) -> None:
             address = process.stdout.readline().strip()
             eventually(lambda: 'action="../do"' in fetch(f"{address}run/long")[1])
             own = address.rsplit("/", 2)[0]
+            launched.kill()
+            launched.wait()
+            eventually(lambda: 'value="resume long"' in fetch(f"{address}run/long")[1])
+            assert send(address, own, asked="resume long", typed="resume long")[0] == 200
+            eventually(lambda: 'value="resume long"' not in fetch(f"{address}run/long")[1])
             assert send(address, own, asked="stop long", typed="stop long")[0] == 200
-            out, _ = launched.communicate()
-            assert json.loads(out)["outcome"] == "stopped"
-            assert ">stopped<" in fetch(address)[1]
+            eventually(lambda: ">stopped<" in fetch(address)[1])
             assert "do" not in re.findall(r'action="../(\w+)"', fetch(f"{address}run/long")[1])
         finally:
             launched.kill()
