@@ -110,10 +110,16 @@ def resume(
     context: typer.Context,
     job: JobOrPlaceArgument,
     foreground: ForegroundOption = False,
+    budget: Annotated[
+        str, typer.Option(metavar="USD", help="Only set what the run may cost in all, from now on: 8 or 12.50.")
+    ] = "",
     metrics: MetricsOption = "",
     json_: JsonOption = False,
 ) -> None:
     """Pick up a run after a crash, or show a run that goes on. Nothing is bought twice.
+
+    With --budget, the command only sets the run's budget, to which the runner keeps from its next turn on. A budget
+    below what is spent, or committed until the leases end, is refused. A run that already ends is launched again.
 
     A job whose launcher was killed while it waited for its turn begins once the jobs before it have ended.
 
@@ -121,7 +127,12 @@ def resume(
     give its place. On a terminal, it also shows a run that another process of this computer attends to.
 
     Example: spotctl resume nightly-recsys
+
+    Example: spotctl resume nightly-recsys --budget 12.50
     """
+    if budget:
+        _set_budget(context.obj, job, budget, json_=json_)
+        return
     from spotctl.cli.runs import remote_runner, window
     from spotctl.cli.runs.launches import resume_here
     from spotctl.home.paths import Paths
@@ -142,6 +153,25 @@ def resume(
     if session.in_terminal and not (foreground or json_):
         window.resume(session, job, metrics, debug=is_debug(context))
     resume_here(session, job, metrics, json_=json_)
+
+
+def _set_budget(session: Session, job: str, amount: str, *, json_: bool) -> None:
+    """Sets the budget of a run here, or where its runner lives."""
+    from pricing_data.units import MAX_USD, parse_usd, usd, usd_text
+    from spotctl.cli.runs import remote_runner
+    from spotctl.run.start.budgets import set_budget
+    from spotctl.show.columns import as_json
+    from spotctl.show.runs.run_answers import BUDGET_SET
+
+    limit = parse_usd(amount, "--budget", MAX_USD, unit="") * 3600
+    if "://" in job:
+        job = remote_runner.attached(session, job).job
+    remote_runner.pass_on(session, job, "resume", job, "--budget", amount, *(["--json"] if json_ else []))
+    changed = set_budget(job, session.settings, limit)
+    earlier = "no budget" if changed.earlier is None else usd_text(usd(changed.earlier))
+    session.answer(
+        json_, as_json(BUDGET_SET, changed), f"run {changed.run}: budget {usd_text(usd(limit))}, earlier {earlier}"
+    )
 
 
 def confirm(session: Session) -> bool:

@@ -393,6 +393,14 @@ class BudgetExceeded:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSet:
+    """The user has set the most that the run may cost in all, in nano-dollar-seconds: from here on, no order, renewal
+    or end follows from an earlier budget."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoginAwaited:
     """A cloud refuses the login, for the reason `message`: decisions wait for it `until` then, at most."""
 
@@ -504,6 +512,7 @@ Event = (
     | Checkpointed
     | SetupFailed
     | BudgetExceeded
+    | BudgetSet
     | LoginAwaited
     | LoginWorks
     | ClockStood

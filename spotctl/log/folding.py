@@ -287,6 +287,13 @@ def _worked(state: RunState, **changes: Any) -> RunState:  # noqa: ANN401 - of a
     return _changed(state, work=replace(state.work, **changes))
 
 
+def _budget_set(state: RunState, event: ev.BudgetSet, _: int) -> RunState:
+    """Machines that leave alone do so for the earlier budget, or for other jobs, which ask again."""
+    leaving = [held.id for held in state.alive if held.leaves_at is not None]
+    state = _machines(state, leaving, lambda held: _changed(held, leaves_at=None))
+    return _changed(state, budget_set=event.limit, over_budget={})
+
+
 def _stop(state: RunState, event: ev.StopRequested, at: int) -> RunState:
     return state if state.stopping else _changed(state, stopping=event, stopped=at)
 
@@ -378,6 +385,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.Checkpointed: _checkpointed,
     ev.SetupFailed: lambda state, *_: _worked(state, setups_failed=state.work.setups_failed + 1),
     ev.BudgetExceeded: lambda state, event, _: _changed(state, over_budget={**state.over_budget, event.action: event}),
+    ev.BudgetSet: _budget_set,
     ev.LoginAwaited: lambda state, event, _: _changed(state, login=event),
     ev.LoginWorks: lambda state, *_: _changed(state, login=None),
     ev.ClockStood: lambda state, event, _: _changed(state, stood_seconds=event.seconds),

@@ -255,9 +255,9 @@ class RunState:
     not, and `unknown` are the codes, in no table, of orders since the last that brought machines.
     `paces` are moments and the clocks that were done by then, at most `MAX_PACES` of them, evenly thinned;
     `resumed_clock` is the one from which the run went on, None if the log does not say it. `left_plan` are the
-    purchases that departed from the plan. `prices` are those that the log has, by market. `login` is the one that
-    decisions wait for. `stood_seconds`: see `ClockStood`. `lost` says which of its rows a repair of the log has
-    dropped.
+    purchases that departed from the plan. `budget_set` is what the user made of the budget since the run began.
+    `prices` are those that the log has, by market. `login` is the one that decisions wait for. `stood_seconds`: see
+    `ClockStood`. `lost` says which of its rows a repair of the log has dropped.
     """
 
     run: str = ""
@@ -291,6 +291,7 @@ class RunState:
     reason: str = ""
     left_plan: tuple[str, ...] = ()
     over_budget: Mapping[str, ev.BudgetExceeded] = field(default_factory=dict)
+    budget_set: int | None = None
     login: ev.LoginAwaited | None = None
     stood_seconds: float = 0.0
     stopping: ev.StopRequested | None = None
@@ -310,6 +311,10 @@ class RunState:
     def rows_lost(self) -> int:
         """How many rows of the run the log has lost."""
         return sum(loss.rows for loss in self.lost)
+
+    def limit(self, stated: int | None) -> int | None:
+        """The most that the run may cost, in nano-dollar-seconds: as it was set last, or as its job has `stated` it."""
+        return stated if self.budget_set is None else self.budget_set
 
     @property
     def is_replayed(self) -> bool:

@@ -301,7 +301,7 @@ def message_of_short_budget(job: str, state: RunState, exceeded: BudgetExceeded)
         "What happened": f"the whole job is expected to cost {usd_text(expected)},"
         f" more than its budget of {usd_text(limit)}",
         "What follows": "the run continues until the budget is used up",
-        "What to do": "to let it finish, stop the run, raise `budget:` in the job file, and launch it again",
+        "What to do": f"to let it finish: spotctl resume {job} --budget USD",
     }
     facts = {"event": "budget too low", "job": job, "run": state.run, "expected_usd": expected, "budget_usd": limit}
     return Message(f"{state.run}-budget", f"{job}: the budget will not last (run {state.run})", False, lines, facts)

@@ -92,7 +92,7 @@ class LiveRuns:
         self.seen: dict[str, RunState] = {}
         self._session, self._from_here, self._ends_runs = session, from_here, ends_runs
         self._views = RunViews(session.settings)
-        self._remarked, self._noticed, self._lock = set[str](), False, Lock()
+        self._remarked, self._noticed, self._lock = set[tuple[str, int]](), False, Lock()
 
     def show_turn(self, state: RunState) -> None:
         """Shows what happened in a turn of a run."""
@@ -103,9 +103,10 @@ class LiveRuns:
             self.ask_to_stop()
             if self._ends_runs and state.stopping is None:
                 runs.request_stop(state.began.job, self._session.settings)
-        for action in state.over_budget.keys() - self._remarked:
-            self._remarked.add(action)
-            self._session.remark(f"{state.run}: {run_lines.short_budget(state.over_budget[action])}")
+        for short in state.over_budget.values():
+            if (short.action, short.limit) not in self._remarked:
+                self._remarked.add((short.action, short.limit))
+                self._session.remark(f"{state.run}: {run_lines.short_budget(short)}")
         secrets = secret_values(state.began.spec.get("secrets", ()), os.environ)
         for line in run_lines.happened(before, state):
             # A cloud may quote what it was sent.

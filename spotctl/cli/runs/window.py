@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
+import subprocess
 import sys
+import termios
+import tty
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from threading import Event
 from typing import TYPE_CHECKING, NoReturn
 
@@ -30,6 +35,8 @@ from spotctl.show.runs.run_view import run_view
 from spotctl.show.runs.status import waiting_text, ways_on
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spotctl.cli.runs.handover import AttendedRuns
     from spotctl.cli.runs.launches import LaunchOrder
     from spotctl.cli.session import Session
@@ -37,6 +44,9 @@ if TYPE_CHECKING:
 
 
 _LOOK_SECONDS = 0.2
+_PAGE_KEY = "u"
+"""Opens the page of `spotctl ui`."""
+_MOST_TYPED = 1024
 
 
 def hand_over(
@@ -94,10 +104,11 @@ class RunWindow:
         self._print_lines = print_lines
         self._session, self._log, self._jobs, self._runner, self._before = session, log, jobs, runner, before
         self._states = dict[str, RunState]()
-        self._live = LiveRuns(
-            session, LiveLines(several=len(jobs) > 1), Event(), from_here=runner.is_older, ends_runs=False
-        )
+        hint = f"{_PAGE_KEY} opens the page of all runs, to set budgets and stop runs" if session.in_terminal else ""
+        lines = LiveLines(several=len(jobs) > 1, hint=hint)
+        self._live = LiveRuns(session, lines, Event(), from_here=runner.is_older, ends_runs=False)
         self._stopped, self._paths = False, Paths(session.settings.home)
+        self._page = OpenedPage(session.settings.home)
 
     @property
     def endings(self) -> list[RunEnd]:
@@ -110,7 +121,7 @@ class RunWindow:
         RunnerLost: the runner was killed.
         """
         interrupted = Event()
-        with _interruptions(interrupted):
+        with _interruptions(interrupted), closing(self._page):
             try:
                 while (code := self._watch(interrupted)) is None:
                     self._ask()
@@ -135,8 +146,14 @@ class RunWindow:
 
     def _watch(self, interrupted: Event) -> int | None:
         """Returns the exit code of the runner, or None after Ctrl-C."""
-        with Live(self._live.view, console=self._session.err, transient=True, refresh_per_second=4):
+        with (
+            pressed_keys() as keys,
+            Live(self._live.view, console=self._session.err, transient=True, refresh_per_second=4),
+        ):
             while True:
+                if _PAGE_KEY in keys():
+                    self._page.open()
+                self._session.remark(*self._page.new_lines())
                 # Asked before the last look, so that nothing is missed.
                 code = self._runner.exit_code()
                 self._session.remark(*self._runner.new_lines())
@@ -173,6 +190,71 @@ class RunWindow:
                 remote_runner.stop(self._session, job)
                 return
         self._runner.stop()
+
+
+class OpenedPage:
+    """The page of `spotctl ui`, in a process that ends with the window."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self._stack = home, ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self) -> None:
+        """Opens the page in a browser, unless it is open."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        words = [sys.executable, "-P", "-m", "spotctl", "--home", str(self._home), "ui", "--open"]
+        self._process = self._stack.enter_context(
+            # In a session of its own, Ctrl-C does not reach it, and no browser takes the terminal.
+            subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        )
+        self._stack.callback(self._process.terminate)
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+
+    def new_lines(self) -> list[str]:
+        """The lines that it has printed since the last call: its address, and what went wrong."""
+        if self._process is None or self._process.stdout is None:
+            return []
+        return (self._process.stdout.read() or b"").decode(errors="replace").splitlines()
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@contextmanager
+def pressed_keys() -> Iterator[Callable[[], str]]:
+    """What was typed since the last call, key by key, as long as this command has the terminal to itself."""
+    if not sys.stdin.isatty() or not _has_terminal():
+        yield lambda: ""
+        return
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+
+    def typed() -> str:
+        if not _has_terminal() or not select.select([sys.stdin], [], [], 0)[0]:
+            return ""
+        return os.read(sys.stdin.fileno(), _MOST_TYPED).decode(errors="replace")
+
+    try:
+        yield typed
+    finally:
+        if _has_terminal():
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _has_terminal() -> bool:
+    """Whether the terminal listens to this process: one in the background that reads or changes it is stopped."""
+    with suppress(OSError):
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    return False
 
 
 @contextmanager

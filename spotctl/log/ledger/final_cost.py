@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pricing_data.units import usd
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.account import Eviction, Expected, KindCounts, RunPart, RunTimeline
@@ -53,7 +54,7 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_lea
         evictions=tuple(sorted(evictions, key=lambda eviction: (eviction.at, eviction.machine))),
         mixes=_mixes(state),
         stages=tuple(stages),
-        expected=_expected(began, state.planned),
+        expected=_expected(began, state),
         same_work=same_work(state, state.at),
         samples=None if ended is None else ended.facts.get("samples"),
         received=sum(traffic.received for traffic in counted) if counted else None,
@@ -94,9 +95,11 @@ def _work(state: RunState) -> int | None:
     return 0 if kind == "agileml" else None
 
 
-def _expected(began: ev.RunBegan, planned: ev.Planned | None) -> Expected:
-    parts = str(began.spec.get("budget", "")).split()
+def _expected(began: ev.RunBegan, state: RunState) -> Expected:
+    planned, parts = state.planned, str(began.spec.get("budget", "")).split()
     budget = float(parts[0]) if parts else None
+    if state.budget_set is not None:
+        budget = usd(state.budget_set)
     if planned is None:
         return Expected(budget_usd=budget)
     low, high = planned.usd_low, planned.usd_high

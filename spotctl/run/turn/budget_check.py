@@ -95,7 +95,7 @@ class BudgetForecast:
     def __init__(
         self, rest: Callable[[float], PlayedRest | None], limit: int, note: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._rest, self._limit, self._note = rest, limit, note
+        self._rest, self.limit, self._note = rest, limit, note
         self._asked, self._expected = -1, 0
         self._playing: Future[int] | None = None
 
@@ -108,7 +108,7 @@ class BudgetForecast:
             else:
                 self._note(f"the rest of the run could not be played: {type(error).__name__}: {error}")
             self._playing = None
-        part = used * _PLAYS // self._limit
+        part = used * _PLAYS // self.limit
         if self._playing is None and part > self._asked:
             self._asked = part
             rest, evenly = self._rest(share_done), round(used / share_done)
@@ -144,7 +144,8 @@ def _whole(rest: PlayedRest, used: int, evenly: float) -> float:
 
 
 class BudgetCheck:
-    """The budget of a run in nano-dollar-seconds; None for no limit.
+    """The budget of a run in nano-dollar-seconds; None for no limit. `limit` is the one of its job: the user may set
+    another one while the run goes on.
 
     An instruction that the budget does not cover is dropped. If the budget does not cover another lease of all
     machines, as many are kept as it covers, but not fewer than the job needs (`least`): otherwise the leases run out,
@@ -162,17 +163,30 @@ class BudgetCheck:
         holdings: Callable[[Rent], int] = lambda _: 0,
         rest: Callable[[float], PlayedRest | None] = lambda _: None,
     ) -> None:
-        self._holdings = holdings
-        self._forecast = BudgetForecast(rest, limit or 1, lambda why: journal.write(ev.Decided((), why)))
+        self._holdings, self._rest = holdings, rest
         self._journal = journal
         self._tariff = tariff
         self._times = times
-        self._limit = limit
+        self._stated = limit
         self._least = least
+        self._forecast = self._new_forecast()
+
+    @property
+    def _limit(self) -> int | None:
+        return self._journal.state.limit(self._stated)
+
+    def _limit_to_decide_on(self) -> int | None:
+        self._journal.decided_on = self._journal.state.budget_set
+        return self._limit
+
+    def _new_forecast(self) -> BudgetForecast:
+        journal = self._journal
+        return BudgetForecast(self._rest, self._limit or 1, lambda why: journal.write(ev.Decided((), why)))
 
     def affordable(self, wanted: Sequence[Instruction]) -> Sequence[Instruction]:
         """The instructions that fit into the budget, in order; none that costs money after the run was stopped."""
-        if self._limit is None:
+        limit = self._limit_to_decide_on()
+        if limit is None:
             return wanted
         state, now, fitting = self._journal.state, self._journal.now(), list[Instruction]()
         # Refuse purchases for lack of money only once everything else is counted.
@@ -183,33 +197,33 @@ class BudgetCheck:
             if state.stopping is not None and isinstance(instruction, Buy):
                 continue
             added = self._adds(instruction, now)
-            if spent + added <= self._limit:
+            if spent + added <= limit:
                 spent += added
                 fitting.append(instruction)
             elif isinstance(instruction, Renew):
-                kept = self._renewable(instruction, self._limit - spent, now)
+                kept = self._renewable(instruction, limit - spent, now)
                 spent += 0 if kept is None else self._adds(kept, now)
                 fitting += [] if kept is None else [kept]
                 fitting += self._run_out(instruction, () if kept is None else kept.machines, now)
-                self._report(described(instruction), spent, self._limit)
+                self._report(described(instruction), spent, limit)
             else:
                 if state.stopping is None and not state.alive:
-                    self._journal.write(ev.StopRequested(BUDGET, exhausted(self._limit)))
-                self._report(described(instruction), spent, self._limit)
+                    self._journal.write_within(ev.StopRequested(BUDGET, exhausted(limit)))
+                self._report(described(instruction), spent, limit)
         return fitting
 
     def stop_in_time(self) -> None:
         """Requests the end of the run when too few machines stay, before the leases of the others run out."""
-        state = self._journal.state
+        state, limit = self._journal.state, self._limit_to_decide_on()
         ending = [held for held in state.alive if held.leaves_at is not None and not held.returning]
-        if self._limit is None or state.stopping is not None or not ending:
+        if limit is None or state.stopping is not None or not ending:
             return
         staying = [held for held in state.alive if not held.returning and held.leaves_at is None]
         enough = sum(not state.allocations[held.allocation].reliable for held in staying) >= self._least
         reliable_stay = not any(state.allocations[held.allocation].reliable for held in ending)
         soon = min(held.lease_until for held in ending) - self._times.renew_before // 2
         if not (enough and reliable_stay) and self._journal.now() >= soon:
-            self._journal.write(ev.StopRequested(BUDGET, exhausted(self._limit)))
+            self._journal.write_within(ev.StopRequested(BUDGET, exhausted(limit)))
 
     def to_finish(self, left: float) -> float | None:
         """Dollars that the rest of the work is expected to cost; None if unknown."""
@@ -252,17 +266,19 @@ class BudgetCheck:
 
     def predict(self, share_done: float | None) -> None:
         """Reports, once and as soon as it shows, that the budget will not last to the end of the job."""
-        state = self._journal.state
-        if self._limit is None or ev.FINISH in state.over_budget:
+        state, limit = self._journal.state, self._limit
+        if limit is None or ev.FINISH in state.over_budget:
             return
+        if self._forecast.limit != limit:
+            self._forecast = self._new_forecast()
         planned, expected = state.planned, 0
         used = budget.used(state, self._journal.now(), self._tariff)
         if share_done is not None and self._tells(share_done, used):
             expected = self._forecast.whole(used, share_done)
         elif planned is not None and not planned.assumed:
             expected = round(planned.usd * NANO_SECONDS_PER_DOLLAR)
-        if expected > self._limit:
-            self._report(ev.FINISH, expected, self._limit)
+        if expected > limit:
+            self._report(ev.FINISH, expected, limit)
 
     def _tells(self, share_done: float, used: int) -> bool:
         """Whether the progress of a run predicts its cost better than its plan."""

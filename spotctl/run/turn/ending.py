@@ -254,7 +254,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """When to give up: the budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine.
+    """When to give up: the job's budget in nano-dollar-seconds, and how long (microseconds) to wait for any machine.
 
     The job cannot work with fewer than `least` machines. If it `shrinks`, refused orders are repeated for fewer.
     """
@@ -288,8 +288,9 @@ class Patience:
         since = self.without_machines_since
         if now - since <= self.limits.without_machines:
             return None
-        if short and self.limits.budget is not None:
-            return StopRequested(BUDGET, exhausted(self.limits.budget))
+        limit = state.limit(self.limits.budget)
+        if short and limit is not None:
+            return StopRequested(BUDGET, exhausted(limit))
         last = f" (the last refusal: {state.refusal})" if state.refusal else ""
         minutes = (now - since) / MINUTE
         message = f"no market offered a machine for {minutes:.0f} minutes; allow more types or regions{last}"

@@ -71,13 +71,15 @@ class RetryPolicy:
 
 
 class Journal:
-    """The log of a run, together with the state that follows from it."""
+    """The log of a run, together with the state that follows from it, and the `RunState.budget_set` for which orders
+    and renewals were `decided_on`."""
 
     def __init__(self, log: EventLog, run: str, clock: Callable[[], int]) -> None:
         self._log = log
         self._clock = clock
         self.run = run
         self.state = fold(log.of_run(run))
+        self.decided_on = self.state.budget_set
 
     def now(self) -> int:
         """The provider's clock, which in the log never goes back."""
@@ -89,9 +91,19 @@ class Journal:
         self.catch_up()
 
     def order(self, intent: ev.RentIntended, fits: Callable[[EventLog, ev.RentIntended, int], bool]) -> bool:
-        """Appends an order if it fits next to what other runs hold; no run orders meanwhile."""
+        """Appends an order if it fits next to what other runs hold; no run orders meanwhile. See `write_within`."""
+        return self.write_within(intent, lambda log, now: fits(log, intent, now))
+
+    def write_within(self, event: Event, holds: Callable[[EventLog, int], bool] = lambda *_: True) -> bool:
+        """Appends an event that follows from the budget, if that is still the one that was `decided_on`: otherwise the
+        next turn decides again."""
         now = self.now()
-        row = self._log.append_if(self.run, now, intent, lambda: fits(self._log, intent, now))
+
+        def still_holds() -> bool:
+            state = fold(self._log.of_run(self.run, self.state.last_row), self.state)
+            return state.budget_set == self.decided_on and holds(self._log, now)
+
+        row = self._log.append_if(self.run, now, event, still_holds)
         self.catch_up()
         return row is not None
 
@@ -174,6 +186,9 @@ class Executor:
                 if isinstance(intent, ev.RentIntended):
                     self.crowded = not self._journal.order(intent, self._fits)
                     if self.crowded:
+                        return
+                elif isinstance(intent, ev.RenewIntended):
+                    if not self._journal.write_within(intent):
                         return
                 else:
                     self._journal.write(intent)

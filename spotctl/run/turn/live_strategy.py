@@ -129,10 +129,11 @@ def history_until(plan: JobPlan, tariff: Tariff, market: Market, now: int) -> Pr
 def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan: Callable[[], JobPlan]) -> RunRules:
     """The rules of a run of a planned job; `plan` is called when the first decision is due."""
     provider, times = environment.provider, environment.lease_times
-    limit = None if spec.budget is None else spec.budget * 3600
+    stated = None if spec.budget is None else spec.budget * 3600
     tariff = budget.tariff_of(provider, journal.state.started)
 
     def usd_left() -> tuple[float, float]:
+        limit = journal.state.limit(stated)
         if limit is None:
             return inf, 0.0
         now = journal.now()
@@ -166,7 +167,7 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
     program = spec.program
     least = spec.resources.machines.least if isinstance(program, Training) else program.nodes.least
     shrinks = not isinstance(program, Training) and program.nodes.is_range
-    limits = RunLimits(limit, max(HOUR, round(30 * SECOND * provider.speed)), least, shrinks)
+    limits = RunLimits(stated, max(HOUR, round(30 * SECOND * provider.speed)), least, shrinks)
     return RunRules(strategy, tariff, limits, share_left, rest)
 
 

@@ -99,6 +99,7 @@ class Runner:
         self._decided_on: object = None
         # It waits if it has no machines and wants none, for example while it hopes for spot before a distant deadline.
         self._waits = self._short_of_money = False
+        self._budget_set = journal.state.budget_set
         self._said: ev.Decided | None = None
         self._left = 1.0
         self._listed_while_stopping = False
@@ -249,12 +250,20 @@ class Runner:
 
     def _stop(self, outcome: str, message: str, facts: Mapping[str, Any] | None = None) -> None:
         if self.state.stopping is None:
-            self._journal.write(ev.StopRequested(outcome, message, dict(facts or {})))
+            request = ev.StopRequested(outcome, message, dict(facts or {}))
+            if outcome == BUDGET:
+                self._journal.write_within(request)
+            else:
+                self._journal.write(request)
 
     # -- decisions ----------------------------------------------------------------------------------------------------
 
     def _act(self) -> None:
         """Carries out due instructions as far as the budget allows: upkeep first, then purchases."""
+        if self.state.budget_set != self._budget_set:
+            # What the run could not pay for before says nothing about what it can pay for now.
+            self._budget_set, self._short_of_money = self.state.budget_set, False
+            self._patience.without_machines_since = None
         now, stop = self._journal.now(), self.state.stopping
         self._carry_out(reconcile.repeated_returns(self.state, self._executor.running, now, self._times))
         if stop is not None:
@@ -335,6 +344,7 @@ class Runner:
             [market for market, back_off in self.state.back_offs.items() if now < back_off.until],
             self._executor.unlisted,
             boots.clouds_that_answer(self.state),
+            self.state.budget_set,
         )
         if facts == self._decided_on and now < self._decide_at and not self._executor.crowded:
             return reliable

@@ -32,10 +32,10 @@ _INDENT = 10
 
 class LiveLines:
     """Runs on the terminal while they go on: the lines that are redrawn below the events, some for each run. With
-    `several` runs, every line and every state names its run."""
+    `several` runs, every line and every state names its run. The `hint` stands below them."""
 
-    def __init__(self, *, several: bool = False) -> None:
-        self.several, self._began = several, time.monotonic()
+    def __init__(self, *, several: bool = False, hint: str = "") -> None:
+        self.several, self._hint, self._began = several, hint, time.monotonic()
         self._shown = dict[str, RunView]()
 
     def show(self, view: RunView) -> None:
@@ -52,11 +52,13 @@ class LiveLines:
         # Runs may be added by their threads at any time.
         runs = [live(view, self._seconds, view.job if self.several else "") for view in list(self._shown.values())]
         parts = [[_wrapped(head, width, _INDENT), *(_wrapped(line, width) for line in rest)] for head, *rest in runs]
-        if sum(len(line.plain.split("\n")) for part in parts for line in part) >= height:
+        if sum(len(line.plain.split("\n")) for part in parts for line in part) + bool(self._hint) >= height:
             # Otherwise the terminal would show some of the runs, and nothing of the others.
             parts = [part[:1] for part in parts]
         for part in parts:
             yield from part
+        if parts and self._hint:
+            yield Text(self._hint, style="dim")
 
     @property
     def _seconds(self) -> float:
@@ -118,6 +120,8 @@ def happened(before: RunState, after: RunState) -> list[str]:
         lines.append(f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}")
     if newest is not None and newest != before.work.checkpoint:
         lines.append(f"checkpoint {newest.number} stored: {newest.bytes / 1e6:,.1f} MB in {newest.seconds:.1f} s")
+    if after.budget_set is not None and after.budget_set != before.budget_set:
+        lines.append(f"budget set to {usd_text(usd(after.budget_set))}")
     if after.login != before.login:
         awaited = after.login
         lines.append(
@@ -193,8 +197,8 @@ def short_budget(exceeded: BudgetExceeded) -> str:
     limit, committed = (usd_text(usd(amount)) for amount in (exceeded.limit, exceeded.committed))
     if exceeded.action == FINISH:
         return (
-            f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise the budget"
-            " (`budget:` in the job file, or --max-cost), or the run stops before the job is done."
+            f"the budget of {limit} is too low: the whole job is expected to cost {committed}. Raise it"
+            " (spotctl resume JOB --budget USD), or the run stops before the job is done."
         )
     return f"the budget of {limit} does not allow this: {exceeded.action} ({committed} is committed already)"
 

@@ -92,7 +92,7 @@ class RunViews:
 
         spec, _, tariff = self.terms(state)
         spent = spending(state, self._stored, now, attended=attended)
-        limit = None if spec.budget is None else spec.budget * 3600
+        limit = state.limit(None if spec.budget is None else spec.budget * 3600)
         if state.ended is not None:
             facts = state.ended.facts
             money = Money(spent, facts.get("on_demand"), limit, spent.amount, facts.get("on_demand_unknown", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pricing_data.units import format_time
+from pricing_data.units import format_time, usd
 from spotctl.home.installation import ShownMachine
 from spotctl.log.salvage import Damage
 from spotctl.run.orphans import EmergencyReturn
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spotctl.log.salvage import Salvaged
     from spotctl.run.machine_output import OutputLine
     from spotctl.run.remote import CommandResult
+    from spotctl.run.start.budgets import ChangedBudget
 
 
 TRAINED: tuple[Column[Mapping[str, Any]], ...] = (
@@ -162,6 +163,17 @@ EMERGENCY: tuple[Column[Any] | type, ...] = (
 )
 STOPPED = (*RUN_END, *WITHOUT_RUN, *EMERGENCY)
 """The JSON of `spotctl stop`: the end of a run, a job without one, or what was done without the log."""
+
+BUDGET_SET: tuple[Column[ChangedBudget], ...] = (
+    Column("run", "id of the run"),
+    Column("budget_usd", "what it may cost in all from now on", lambda changed: usd(changed.limit)),
+    Column(
+        "earlier_usd",
+        "what it might cost before; null without a budget",
+        lambda changed: None if changed.earlier is None else usd(changed.earlier),
+    ),
+)
+"""The JSON of `spotctl resume --budget`."""
 
 LOG: tuple[Column[Salvaged], ...] = (
     Column("rows", "number of rows that can be read", lambda salvaged: len(salvaged.rows)),

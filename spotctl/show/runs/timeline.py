@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from pricing_data.units import usd, usd_text
 from spotctl.log import events as ev, folding
 from spotctl.log.state import EVICTED, LogRow, RunState
 from spotctl.show.phrases import machines_text, terms_text
@@ -118,6 +119,8 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
             text = f"left the plan: {'; '.join(departures)}"
         case ev.BudgetExceeded(action=what):
             text = f"held back by the budget: {what}"
+        case ev.BudgetSet(limit=limit):
+            text = f"budget set to {usd_text(usd(limit))}"
         case ev.StopRequested(outcome=outcome):
             text = f"{outcome}: returning all machines"
         case ev.RunEnded(outcome=outcome, message=message):

@@ -147,6 +147,8 @@ _INTERRUPTED = "interrupted"
 ACTIVE = (RUNNING, "waiting", "stopping", _INTERRUPTED)
 STOP, RESUME = COMMANDS = ("stop", "resume")
 """The commands that a page can begin for a job."""
+BUDGET = "--budget"
+"""The option of `resume` that a page can give, in front of dollars."""
 MAX_ENDED = 100
 """Ended runs that are shown unless all are asked for."""
 _NEARLY = 0.9
@@ -381,17 +383,26 @@ def run_page(run: WatchedRun, output: Sequence[str], notices: Sequence[str] = ()
 
 
 def _commands(view: RunView) -> Html:
-    """Forms that stop or resume the run. One types the command, so that no run is stopped by a slip."""
-    commands = [RESUME] if view.status == _INTERRUPTED and not view.is_stopping else []
-    commands += [STOP] if view.status in ACTIVE and view.status != "stopping" else []
+    """Forms that stop or resume the run, or set its budget. One types the command: nothing is done by a slip."""
+    goes_on = view.status in ACTIVE and view.status != "stopping" and not view.is_stopping
     forms = list[Html]()
-    for command in commands:
-        words = f"{command} {view.job}"
-        typed = el("input", name_="typed", autocomplete="off", spellcheck="false", required="", placeholder=words)
-        hidden = el("input", type="hidden", name_="asked", value=words)
-        label = el("label", "Type ", el("strong", words), ": ", typed)
-        forms.append(el("form", hidden, label, el("button", command.capitalize()), method="post", action="../do"))
+    if view.status == _INTERRUPTED and not view.is_stopping:
+        forms.append(_form("Resume", f"{RESUME} {view.job}"))
+    if goes_on:
+        dollars_left = "what it may cost in all, in dollars"
+        forms.append(_form("Set the budget", f"{RESUME} {view.job} {BUDGET}", dollars_left))
+    if view.status in ACTIVE and view.status != "stopping":
+        forms.append(_form("Stop", f"{STOP} {view.job}"))
     return section("Commands", *forms) if forms else Html()
+
+
+def _form(does: str, words: str, more: str = "") -> Html:
+    """A form that begins the command of these words; the user adds `more` to them."""
+    shown = f"{words} 20" if more else words
+    typed = el("input", name_="typed", autocomplete="off", spellcheck="false", required="", placeholder=shown)
+    hidden = el("input", type="hidden", name_="asked", value=words)
+    label = el("label", "Type ", el("strong", words), f" and {more}: " if more else ": ", typed)
+    return el("form", hidden, label, el("button", does), method="post", action="../do")
 
 
 def _tiles(view: RunView) -> list[tuple[str, str, str]]:

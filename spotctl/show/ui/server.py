@@ -23,6 +23,7 @@ from typing import IO, Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from pricing_data.errors import PricingDataError
+from pricing_data.units import MAX_USD, parse_usd
 from spotctl.clouds.errors import ProviderError
 from spotctl.files.job.reader import restored
 from spotctl.home.config import Settings
@@ -35,7 +36,7 @@ from spotctl.show.costs.cost import Report
 from spotctl.show.costs.markup import el, paragraph
 from spotctl.show.runs.reading import Watcher, latest_views
 from spotctl.show.runs.status import dropped, waiting_json
-from spotctl.show.ui.pages import COMMANDS, LINKS, POLICY, RESUME, overview_page, renewed_page, run_page
+from spotctl.show.ui.pages import BUDGET, COMMANDS, LINKS, POLICY, RESUME, overview_page, renewed_page, run_page
 
 _OUTPUT_LINES = 60
 _BROWSER_SECONDS = 20.0
@@ -85,14 +86,14 @@ class BegunCommands:
         self._begun = dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]]()
 
     def begin(self, words: str) -> None:
-        """Begins `stop JOB` or `resume JOB`, unless the same is under way."""
+        """Begins `stop JOB`, `resume JOB` or `resume JOB --budget USD`, unless the same is under way."""
         if words in self._begun and self._begun[words][0].poll() is None:
             return
-        command, _, job = words.partition(" ")
+        command, job, *amount = words.split(" ")
         # A file, because nobody reads a pipe once the pages have ended.
         said = tempfile.TemporaryFile()  # noqa: SIM115
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "spotctl", "--home", str(self._home), command, "--", job],
+            [sys.executable, "-P", "-m", "spotctl", "--home", str(self._home), command, *amount, "--", job],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -140,8 +141,14 @@ class HomePages:
 
     def begin(self, words: str) -> str:
         """Begins a command for a job of this home, and returns the path of the page on which one follows it."""
-        command, _, job = words.partition(" ")
-        if command not in COMMANDS or job not in self._reader.submit(self._jobs).result():
+        match words.split(" "):
+            case [command, job] if command in COMMANDS:
+                is_known = True
+            case [command, job, option, amount] if (command, option) == (RESUME, BUDGET):
+                is_known = bool(parse_usd(amount, "the budget", MAX_USD, unit=""))
+            case _:
+                command, job, is_known = "", "", False
+        if not is_known or job not in self._reader.submit(self._jobs).result():
             raise BadRequest(f"nothing was done: no page asks for {words!r}")
         self._begun.begin(words)
         return f"run/{quote(job, safe='')}" if command == RESUME else ""
@@ -300,8 +307,9 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.NOT_FOUND, "There is no such form.\n"
         fields = parse_qs(self.rfile.read(min(int(length), _MOST_BYTES)).decode(errors="replace"))
         asked, typed = (fields.get(name, [""])[0].strip() for name in ("asked", "typed"))
-        if not asked or asked != typed:
-            return HTTPStatus.BAD_REQUEST, f"Nothing was done: go back, and type {asked}\n"
+        more = " and the dollars" if asked.endswith(f" {BUDGET}") else ""
+        if not asked or asked != (typed.rpartition(" ")[0] if more else typed):
+            return HTTPStatus.BAD_REQUEST, f"Nothing was done: go back, and type {asked}{more}\n"
         try:
             return HTTPStatus.SEE_OTHER, self.server.begin(asked)
         except (SpotctlError, PricingDataError, ProviderError) as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,3 +222,31 @@ def test_a_runner_that_is_asked_to_end_returns_its_machines(job: Path, home: Pat
         os.kill(runner, signal.SIGHUP)
         assert window.exit_code() == 0
     assert outcome(home) == "stopped"
+
+
+@WINDOW
+def test_one_key_opens_the_page_which_ends_with_the_window(
+    job: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question after Ctrl-C is answered with whole lines, as before."""
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/asked\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with terminal("launch", job, "--yes") as window:
+        began(job)
+        window.wait_for("u opens the page of all runs")
+        window.type("xu")
+        window.wait_for("http://127.0.0.1:")
+        eventually((tmp_path / "asked").exists)
+        (address,) = set(re.findall(r"http://127\.0\.0\.1:\d+/[-\w]+/", window.screen))
+        with urllib.request.urlopen(f"{address}run/small") as page:
+            assert "resume small --budget" in page.read().decode()
+        window.type(CTRL_C)
+        window.wait_for(ASKED)
+        window.type("l\n")
+        assert window.exit_code() == 0
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address)
+    may_end(job)
+    assert outcome(home) == "done"

@@ -4,7 +4,8 @@ python -m tests.spotctl.run.budgets 3000
 
 A run is played in virtual time. Its runner is killed at random points, and may stay dead for a while, so that its
 machines are left to their leases. What it costs is counted from the cloud's own account, not from the log; and in every
-round what it would cost if no runner ever resumed, and each machine cost its bid to the end of its lease.
+round what it would cost if no runner ever resumed, and each machine cost its bid to the end of its lease. A user
+raises and lowers the budget at random points, also between a decision of the runner and the row that it writes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,16 +30,21 @@ from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.clouds.errors import NoCapacity, Throttled
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import EndReason, Machine
-from spotctl.log.budget import Tariff
+from spotctl.home.errors import BadRequest
+from spotctl.log.budget import Tariff, committed
 from spotctl.log.outcomes import BUDGET, DONE, FAILED, NO_CAPACITY
+from spotctl.log.state import RunState
+from spotctl.run.start.budgets import change_budget
 from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.reconcile import StrategyTerms
 from tests.spotctl.clouds.fake import Call, FakeProvider, Fault, LostAnswer, LostRequest, PartialGrant, Refusal
-from tests.spotctl.run.worlds import START, Death, Killed, Life as RunnersLife, MemoryLog, Toil, World
+from tests.spotctl.run.worlds import LEASE_TIMES, START, Death, Killed, Life as RunnersLife, MemoryLog, Toil, World
 
 ON_DEMAND = 200_000_000
 ROUND_SECONDS = 120
 LASTS = 60 * DAY
+MAX_SET = 8
+"""How often a user sets the budget of a run, at most."""
 ENDS = (DONE, BUDGET, NO_CAPACITY, FAILED)
 """Where most calls fail, agents may not be reached during a whole lease, four times in a row: FAILED."""
 
@@ -51,6 +58,7 @@ class Played:
     budget: int
     deaths: int
     evicted: int
+    times_set: int
 
 
 @dataclass
@@ -82,6 +90,7 @@ class Account(World):
     rule: BillingRule = field(default_factory=lambda: billing_rule("per-second"))
     prices: Mapping[Market, PriceSeries] = field(default_factory=dict)
     budget: int = 0
+    times_set: int = 0
 
     @property
     def paid(self) -> int:
@@ -107,6 +116,33 @@ class Account(World):
         return self.rule.bill(Life(machine.started, end, how), ON_DEMAND if machine.bid is None else paid).amount
 
 
+@dataclass
+class Spending(Death):
+    """Also sets the budget, at random points of a runner."""
+
+    run: RunnersLife = field(kw_only=True)
+    account: Account = field(kw_only=True)
+    draw: random.Random = field(kw_only=True)
+
+    def point(self, where: str) -> None:
+        if self.account.times_set < MAX_SET and self.draw.random() < 1 / 40:
+            limit = round(self.account.budget * 10 ** self.draw.uniform(-0.3, 0.3))
+            # The run is over, or more is committed.
+            with suppress(BadRequest):
+                change_budget(self.run.opened(), self.run.state, lambda state: self._may_change(state, limit), limit)
+                self.account.budget, self.account.times_set = limit, self.account.times_set + 1
+        super().point(where)
+
+    def _may_change(self, state: RunState, limit: int) -> int | None:
+        now = self.run.cloud.now()
+        lowers = limit < self.account.budget
+        if lowers and committed(state, now, self.run.tariff, LEASE_TIMES.teardown) > limit:
+            raise BadRequest("more is committed")
+        if state.began is None or state.stopping is not None:
+            raise BadRequest("nothing to set")
+        return self.account.budget
+
+
 def play(seed: int) -> Played:
     """One run, to its end."""
     draw = random.Random(seed)
@@ -130,29 +166,30 @@ def play(seed: int) -> Played:
         tariff=Tariff(lambda _: rule, lambda market, _: known[market]),
     )
     cloud.weather = _weather(draw)
-    deaths = _live_and_die(run, draw)
+    deaths = _live_and_die(run, world, draw)
     assert not world.running, "machines are left"
     state = run.state()
     assert state.ended is not None
     assert state.ended.outcome in ENDS, state.ended.outcome
     assert state.ended.outcome != FAILED or "before their agents answered" in state.ended.message
-    assert world.paid <= budget, f"paid {world.paid / budget:.4f} of the budget"
-    return Played(state.ended.outcome, world.paid, budget, deaths, state.evictions)
+    assert world.paid <= world.budget, f"paid {world.paid / world.budget:.4f} of the budget"
+    assert state.limit(budget) == world.budget
+    return Played(state.ended.outcome, world.paid, world.budget, deaths, state.evictions, world.times_set)
 
 
-def _live_and_die(run: RunnersLife, draw: random.Random) -> int:
+def _live_and_die(run: RunnersLife, account: Account, draw: random.Random) -> int:
     """Runners take over from each other until one lives to the run's end; returns how many did not."""
     deaths = 0
     for _ in range(draw.choice([0, 1, 1, 3, 8])):
         try:
-            run.run(Death(draw.randrange(300)))
+            run.run(Spending(draw.randrange(300), run=run, account=account, draw=draw))
         except Killed:
             deaths += 1
             for _ in range(draw.choice([0, 1, 5, 30])):
                 run.world.pass_round()
                 if draw.random() < 0.05 and run.world.running:
                     run.cloud.evict(draw.choice(run.world.running).id)
-    run.run()
+    run.run(Spending(run=run, account=account, draw=draw))
     return deaths
 
 
@@ -210,7 +247,8 @@ def main() -> None:
     stopped = [one.paid / one.budget for one in played if one.outcome == BUDGET]
     sys.stdout.write(
         f"{len(played)} runs ({', '.join(f'{count} {end}' for end, count in ends.most_common())}),"
-        f" {sum(one.deaths for one in played)} runners killed, {sum(one.evicted for one in played)} machines evicted:"
+        f" {sum(one.deaths for one in played)} runners killed, {sum(one.evicted for one in played)} machines evicted,"
+        f" {sum(one.times_set for one in played)} budgets set:"
         f" none overspent, none left; those that ended at their budget had spent {np.median(stopped):.0%} of it"
         f" (median), {max(stopped):.1%} at most\n"
     )

@@ -15,6 +15,7 @@ from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import Holdings
 from spotctl.log import budget, events as ev
 from spotctl.log.outcomes import BUDGET, DONE
+from spotctl.run.start.budgets import change_budget
 from spotctl.run.turn.budget_check import BudgetCheck, described
 from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal
@@ -22,7 +23,7 @@ from spotctl.run.turn.reconcile import Buy
 from tests.spotctl.clouds.fake import FakeProvider
 from tests.spotctl.run.budgets import play
 from tests.spotctl.run.faults import clean
-from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, PRICES, RUN, START, TARIFF, life, terms
+from tests.spotctl.run.worlds import LEASE_TIMES, OFFERS, PRICES, RUN, START, TARIFF, Death, Killed, Life, life, terms
 
 SEEDS = range(10)
 
@@ -66,6 +67,69 @@ def test_leases_run_out_before_a_run_is_given_up(tmp_path: Path) -> None:
     assert f"of the work is left, about ${more:.2f} more" in ended.message
     # Three machines at 5 cents an hour do 6 rounds a minute.
     assert more == pytest.approx((2000 - len(one.work.done)) / 120 * 0.05, rel=0.3)
+
+
+def set_to(one: Life, dollars: float) -> None:
+    with one.opened() as log:
+        change_budget(log, one.state, lambda state: state.budget_set, hours(dollars))
+
+
+def test_a_runner_that_resumes_keeps_to_the_budget_that_was_set_while_it_was_gone(tmp_path: Path) -> None:
+    """The budget of the job ends the run at less than half of its work."""
+    one = life(tmp_path, rounds=2000)
+    one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.4))
+    with pytest.raises(Killed):
+        one.run(Death(200))
+    set_to(one, 5)
+    assert one.run().outcome == DONE
+    assert one.state().limit(one.limits.budget) == hours(5)
+    clean(one)
+    lowered = life(tmp_path / "lowered", rounds=2000)
+    lowered.terms, lowered.limits = terms(reliable=0), RunLimits(hours(5))
+    with pytest.raises(Killed):
+        lowered.run(Death(200))
+    set_to(lowered, 0.4)
+    ended = lowered.run()
+    assert (ended.outcome, ended.message.split(" would")[0]) == (BUDGET, "the budget of $0.40")
+
+
+def test_machines_that_the_budget_would_have_let_go_stay_once_it_is_raised(tmp_path: Path) -> None:
+    one = life(tmp_path, rounds=260)
+    one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.22), least=2)
+    set_at_leave = SetsBudget(one, "write ReturnScheduled", 5)
+    assert one.run(set_at_leave).outcome == DONE
+    assert not set_at_leave.waits
+    assert one.state().evictions == 0
+    ends = [machine.ended or 0 for machine in one.cloud.everything]
+    assert max(ends) - min(ends) <= MINUTE, "none was given up before the others"
+
+
+@pytest.mark.parametrize("event", ["RentIntended", "RenewIntended", "StopRequested"])
+def test_a_row_that_follows_from_an_earlier_budget_is_not_written(tmp_path: Path, event: str) -> None:
+    """The budget is set after the runner has decided, and before it writes: it decides again."""
+    one = life(tmp_path, rounds=2000)
+    one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.4))
+    setter = SetsBudget(one, f"write {event}", 0.5)
+    ended = one.run(setter)
+    assert not setter.waits
+    assert ended.outcome == BUDGET
+    assert ended.message.startswith("the budget of $0.50")
+    spent = ended.facts["spent"]
+    assert hours(0.4) < spent <= hours(0.5)
+
+
+class SetsBudget(Death):
+    """Sets the budget once, just before the runner's first row of a kind."""
+
+    def __init__(self, one: Life, before: str, dollars: float) -> None:
+        super().__init__()
+        self.waits, self._one, self._before, self._dollars = True, one, before, dollars
+
+    def point(self, where: str) -> None:
+        if self.waits and where == f"before {self._before}":
+            self.waits = False
+            set_to(self._one, self._dollars)
+        super().point(where)
 
 
 class Short:

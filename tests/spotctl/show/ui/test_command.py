@@ -168,6 +168,12 @@ def test_a_run_is_resumed_and_stopped_from_its_page(tmp_path: Path) -> None:
             address = process.stdout.readline().strip()
             eventually(lambda: 'action="../do"' in fetch(f"{address}run/long")[1])
             own = address.rsplit("/", 2)[0]
+            more = "resume long --budget"
+            assert send(address, own, asked=more, typed=f"{more} 7")[0] == 200
+            eventually(lambda: "budget set to $7.00" in fetch(f"{address}run/long")[1])
+            assert "of $7.00" in fetch(address)[1]
+            for typed in (more, f"{more}  7", f"{more} 7 8", f"{more} all"):
+                assert send(address, own, asked=more, typed=typed)[0] == 400
             launched.kill()
             launched.wait()
             eventually(lambda: 'value="resume long"' in fetch(f"{address}run/long")[1])

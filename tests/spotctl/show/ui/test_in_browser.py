@@ -158,14 +158,22 @@ def test_what_one_types_stays_while_a_page_is_renewed_and_is_sent_from_the_page_
         thread.start()
         tab.resize(400, 800)
         tab.visit(f"{server.address}run/small")
-        tab.value("document.querySelector('input[name=typed]').value = 'stop small'; 0")
+        form = "document.querySelector('form:has(input[value=\"stop small\"])')"
+        field = f"{form}.querySelector('input[name=typed]')"
+        tab.value(f"{field}.value = 'stop small'; 0")
         events.append("a new line of output")
         tab.wait("document.body.innerText.includes('a new line of output')")
-        assert tab.value("document.querySelector('input[name=typed]').value") == "stop small"
+        assert tab.value(f"{field}.value") == "stop small"
         tab.events.clear()
-        tab.value("document.querySelector('button').click(); 0")
+        tab.value(f"{form}.querySelector('button').click(); 0")
         tab.until("Page.loadEventFired")
         assert begun == ["stop small"], tab.value("document.body.innerText")
+        budget = "document.querySelector('form:has(input[value$=\"--budget\"])')"
+        tab.value(f"{budget}.querySelector('input[name=typed]').value = 'resume small --budget 20'; 0")
+        tab.events.clear()
+        tab.value(f"{budget}.querySelector('button').click(); 0")
+        tab.until("Page.loadEventFired")
+        assert begun == ["stop small", "resume small --budget 20"]
         assert tab.value("location.pathname") == "/token/run/small"
         assert tab.received("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
         server.shutdown()
