@@ -180,7 +180,10 @@ class Executor:
         not have what the job asks for."""
         match instruction:
             case ScheduleReturn():
-                self._journal.write(ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines))
+                # Machines may leave because the budget does not cover another lease.
+                self._journal.write_within(
+                    ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines)
+                )
             case Buy() | Renew() | ReturnMachines():
                 intent = self._intent(instruction)
                 if isinstance(intent, ev.RentIntended):

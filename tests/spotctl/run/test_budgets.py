@@ -93,10 +93,11 @@ def test_a_runner_that_resumes_keeps_to_the_budget_that_was_set_while_it_was_gon
     assert (ended.outcome, ended.message.split(" would")[0]) == (BUDGET, "the budget of $0.40")
 
 
-def test_machines_that_the_budget_would_have_let_go_stay_once_it_is_raised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_machines_that_the_budget_would_have_let_go_stay_once_it_is_raised(tmp_path: Path, when: str) -> None:
     one = life(tmp_path, rounds=260)
     one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.22), least=2)
-    set_at_leave = SetsBudget(one, "write ReturnScheduled", 5)
+    set_at_leave = SetsBudget(one, f"{when} write ReturnScheduled", 5)
     assert one.run(set_at_leave).outcome == DONE
     assert not set_at_leave.waits
     assert one.state().evictions == 0
@@ -109,7 +110,7 @@ def test_a_row_that_follows_from_an_earlier_budget_is_not_written(tmp_path: Path
     """The budget is set after the runner has decided, and before it writes: it decides again."""
     one = life(tmp_path, rounds=2000)
     one.terms, one.limits = terms(reliable=0), RunLimits(hours(0.4))
-    setter = SetsBudget(one, f"write {event}", 0.5)
+    setter = SetsBudget(one, f"before write {event}", 0.5)
     ended = one.run(setter)
     assert not setter.waits
     assert ended.outcome == BUDGET
@@ -119,14 +120,14 @@ def test_a_row_that_follows_from_an_earlier_budget_is_not_written(tmp_path: Path
 
 
 class SetsBudget(Death):
-    """Sets the budget once, just before the runner's first row of a kind."""
+    """Sets the budget once, when a runner first comes to a point."""
 
-    def __init__(self, one: Life, before: str, dollars: float) -> None:
+    def __init__(self, one: Life, where: str, dollars: float) -> None:
         super().__init__()
-        self.waits, self._one, self._before, self._dollars = True, one, before, dollars
+        self.waits, self._one, self._where, self._dollars = True, one, where, dollars
 
     def point(self, where: str) -> None:
-        if self.waits and where == f"before {self._before}":
+        if self.waits and where == self._where:
             self.waits = False
             set_to(self._one, self._dollars)
         super().point(where)
