@@ -14,18 +14,20 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from typer.main import get_command
 
-from bench.readme_picture import PICTURE, Way, drawn
+from bench.readme_recording import COMMAND, PICTURE, Screen, drawn, frames_of
 from bidbrain.strategies.names import OF_JOBS, REGIONS
 from spotctl.cli.app import app
 from spotctl.home.config import setting_names
 from tests.documented import assert_explained, reference
 from tests.spotctl.command_line import spotctl
 
+SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -141,29 +143,48 @@ def test_the_tests_that_pages_name_exist() -> None:
             assert f"def {name}(" in (ROOT / path).read_text(), f"{page.name}: {path}::{name}"
 
 
-def test_the_picture_shows_the_figures_that_the_readme_gives() -> None:
-    said = re.findall(r"\$(\d+)", re.findall(r"!\[(.*?)\]", README.read_text(encoding="utf-8"))[0])
-    shown = re.findall(r'class="amount">\$(\d+), \d+ h<', PICTURE.read_text(encoding="utf-8"))
-    assert len(shown) == 4
-    assert said == shown
-
-
-def test_the_longest_bar_of_the_picture_is_the_most_expensive_way() -> None:
-    picture = drawn(
-        [
-            Way("on-demand", "On demand", "", 200.0, 20.0, 0.0),
-            Way("price-capacity", "spotctl", "", 50.0, 15.0, 3.0),
-        ]
-    )
-    widths = [float(width) for width in re.findall(r'width="([\d.]+)" height="36"', picture)]
-    assert widths[0] == pytest.approx(4 * widths[1], rel=0.01)
-    assert "$200, 20 h" in picture
-
-
-def test_a_phone_shows_the_text_of_the_picture_in_a_readable_size() -> None:
+def test_the_recording_is_small_plays_by_itself_and_rests_on_what_the_launch_printed_last() -> None:
     picture = PICTURE.read_text(encoding="utf-8")
-    width = int(re.findall(r'viewBox="0 0 (\d+) ', picture)[0])
-    assert min(map(int, re.findall(r"(\d+)px", picture))) * 368 / width > 9
+    assert len(picture) < 150_000
+    root = ElementTree.fromstring(picture)
+    lines = {text.attrib["id"]: "".join(text.itertext()) for text in root.iter(f"{SVG}text") if "id" in text.attrib}
+    frames = root.find(f".//{SVG}g[@class='film']")
+    assert frames is not None
+    shown = [[lines[line.attrib["href"][1:]] for line in frame] for frame in frames]
+    assert all(frame[0] == f"$ {COMMAND}" for frame in shown[:2])
+    last = "\n".join(shown[-1])
+    assert re.search(r"quickstart-\w+: done", last)
+    assert "0 still running" in last
+    assert re.search(r"survived \d+ evictions", last)
+    assert f"-{(len(shown) - 1) * int(root.attrib['height'])}px" in picture
+    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_recorded_terminal_shows_what_was_written_last() -> None:
+    screen = Screen(columns=10, rows=3)
+    screen.feed("one\r\ntwo\r\x1b[2K\x1b[32mTWO\x1b[0m!\r\nthree\r\n0123456789ab\r\n")
+    text = ["".join(letter for letter, _ in line) for line in screen.shown]
+    assert text == ["three", "0123456789", "ab"]
+    screen.feed("\x1b[1A\x1b[2K\x1b[1A\x1b[2K\x1b[1mend\x1b[0m")
+    assert [style for _, style in screen.shown[-1]] == ["b"] * 3
+
+
+def test_the_recording_holds_still_where_many_lines_come_at_once() -> None:
+    plan = "".join(f"line {number}\r\n" for number in range(10))
+    received = [(0.0, "planning\r"), (1.0, plan), (2.0, "machines 1\r\n"), (60.0, "job: done (1 clock)\r\n")]
+    frames = frames_of(received)
+    assert [len(frame.lines) for frame in frames] == [1, 2, 11, 12, 13]
+    assert frames[2].seconds > 3 * frames[1].seconds
+    assert "quickstart.yaml --yes: job: done (1 clock)" in drawn(frames, 60.0)
+
+
+def test_the_readme_counts_the_figures_of_the_page_of_papers() -> None:
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[:6] for row in re.findall(r"^\| [^|]+ \|((?: *\d* *\|){6})$", page, re.MULTILINE)]
+    counts = [sum(int(cell.strip() or 0) for cell in column) for column in zip(*rows, strict=True)]
+    said = f"of {sum(counts)} figures of the papers behind it, {counts[0]} reproduced, {counts[1]} explained, "
+    said += f"{counts[2]} not explained"
+    assert said in README.read_text(encoding="utf-8")
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:

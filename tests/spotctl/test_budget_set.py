@@ -61,8 +61,7 @@ def test_a_budget_is_set_at_once_by_several_and_while_the_runner_is_dead(tmp_pat
     assert begin("resume", "small", "--json").wait() == 0
     state = state_of(home)
     assert state.limit(None) == 6 * NANO_SECONDS_PER_DOLLAR
-    report = spotctl("report", "cost", "--by", "run", "--json").json
-    assert report["rows"][0]["budget_usd"] == 6
+    assert spotctl("report", "cost", "--by", "run", "--json").json["groups"][0]["budget_usd"] == 6
     ended = spotctl("resume", "small", "--budget", "7")
     assert f"run {state.run} has ended, so its budget stays" in ended.error
     assert "job other has no run" in spotctl("resume", "other", "--budget", "7").error

@@ -231,7 +231,7 @@ class OpenedPage:
 
 @contextmanager
 def pressed_keys() -> Iterator[Callable[[], str]]:
-    """What was typed since the last call, key by key, as long as this command has the terminal to itself."""
+    """The keys pressed since the last call, as long as this command has the terminal to itself."""
     if not sys.stdin.isatty() or not _has_terminal():
         yield lambda: ""
         return

@@ -2,7 +2,7 @@
 
 The runner appends an order, a renewal or an end at the budget only if no other budget was set since it decided
 (`Journal.write_within`), and a budget is set only if nothing was ordered or renewed since it was found to be enough
-for what is committed. So what is committed never exceeds the budget that the log has, whoever writes first.
+for what is committed. So what is committed never exceeds the budget that the log has, in whichever order the two write.
 """
 
 from __future__ import annotations

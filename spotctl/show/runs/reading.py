@@ -54,7 +54,8 @@ class RunViews:
         return self._known[state.run]
 
     def listed(self, state: RunState, elsewhere: Collection[str] = ()) -> RunView:
-        """A run among all runs: nothing is asked of its provider, so of its money only the cost so far is known.
+        """A run among all runs: nothing is asked of its provider, so of its money only the cost so far is known, and of
+        one that goes on, its budget.
 
         To runs `elsewhere`, a runner on another computer attends.
         """
@@ -63,16 +64,18 @@ class RunViews:
 
         now, attended = present_of(state, self.settings, elsewhere)
         spent = spending(state, self._stored, now, attended=attended)
-        unreadable = ""
+        unreadable, limit = "", None
         if state.ended is None:
             from spotctl.files.job.reader import restored
 
             assert state.began is not None
             try:
-                restored(state.began.spec, self.settings.home)
+                stated = restored(state.began.spec, self.settings.home).budget
             except UnreadableJob as error:
                 unreadable = str(error)
-        return run_view(state, now, attended=attended, money=Money(spent), unreadable=unreadable)
+            else:
+                limit = state.limit(None if stated is None else stated * 3600)
+        return run_view(state, now, attended=attended, money=Money(spent, budget=limit), unreadable=unreadable)
 
     def of(self, state: RunState, *, attended: bool = True) -> RunView:
         """A run now; at its end, if it has ended. `attended`: a process renews its leases."""

@@ -311,7 +311,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not asked or asked != (typed.rpartition(" ")[0] if more else typed):
             return HTTPStatus.BAD_REQUEST, f"Nothing was done: go back, and type {asked}{more}\n"
         try:
-            return HTTPStatus.SEE_OTHER, self.server.begin(asked)
+            return HTTPStatus.SEE_OTHER, self.server.begin(typed)
         except (SpotctlError, PricingDataError, ProviderError) as error:
             return HTTPStatus.BAD_REQUEST, f"{error}\n"
 

@@ -73,7 +73,7 @@ def test_the_surface_is_small() -> None:
         if option.param_type_name == "option" and option.name != "help"
     ]
     assert len(everything) <= 50
-    assert len(options) <= 281
+    assert len(options) <= 282
     assert not [option.name for option in options if option.hidden]
 
 
