@@ -1,8 +1,9 @@
 """Disk and time of an installation: `python -m bench.install [EXTRA...]`.
 
 This installs this clone into a new virtual environment, without and then with each of these extras, in one of its own.
-Sizes are those of the installed files. Times include building the wheel of spotctl, and downloads that pip has not
-cached.
+Sizes are those of the installed files; bytecode, which pip compiles and neither `uv tool install` nor `pip install
+--no-compile` does, is counted by itself. `--all` prints each package. Times include building the wheel of spotctl, and
+downloads that pip has not cached.
 """
 
 from __future__ import annotations
@@ -24,26 +25,29 @@ _SIZES = """
 import json
 from importlib.metadata import distributions
 def bytes_of(package):
-    paths = map(package.locate_file, package.files or ())
-    return sum(path.stat().st_size for path in paths if path.is_file())
-print(json.dumps({package.name: bytes_of(package) for package in distributions() if package.name != "pip"}))
+    paths = [package.locate_file(path) for path in package.files or ()]
+    sizes = {path: path.stat().st_size for path in paths if path.is_file()}
+    return sum(sizes.values()), sum(size for path, size in sizes.items() if path.suffix == ".pyc")
+print(json.dumps({package.name: bytes_of(package) for package in distributions()}))
 """
 
 
-def install(folder: Path, what: str) -> Iterator[str]:
-    """Lines about one installation."""
+def install(folder: Path, what: str, shown: int | None = LARGEST) -> Iterator[str]:
+    """Lines about one installation, with the largest packages; None shows all."""
     venv.create(folder, with_pip=True)
     python, before, started = folder / "bin" / "python", _processor_seconds(), time.monotonic()
     subprocess.run([python, "-m", "pip", "install", "-qq", what], cwd=ROOT, check=True)
     seconds, processor = time.monotonic() - started, _processor_seconds() - before
     printed = subprocess.run([python, "-c", _SIZES], check=True, capture_output=True, text=True).stdout
-    sizes: dict[str, int] = json.loads(printed)
+    sizes: dict[str, tuple[int, int]] = json.loads(printed)
+    whole, compiled = (sum(size[part] for size in sizes.values()) / 2**20 for part in range(2))
     yield (
-        f"pip install '{what}': {sum(sizes.values()) / 2**20:,.0f} MiB in {len(sizes)} packages, {seconds:.0f} s"
-        f" ({processor:.0f} s of processor time)"
+        f"pip install '{what}': {whole:,.0f} MiB in {len(sizes)} packages, of which {compiled:,.0f} MiB are bytecode,"
+        f" {seconds:.0f} s ({processor:.0f} s of processor time)"
     )
-    for name in sorted(sizes, key=lambda package: -sizes[package])[:LARGEST]:
-        yield f"    {sizes[name] / 2**20:8,.1f} MiB  {name}"
+    for name in sorted(sizes, key=lambda package: -sizes[package][0])[:shown]:
+        size, of_bytecode = (part / 2**20 for part in sizes[name])
+        yield f"    {size:8,.1f} MiB, {size - of_bytecode:6,.1f} without bytecode  {name}"
 
 
 def _processor_seconds() -> float:
@@ -52,9 +56,10 @@ def _processor_seconds() -> float:
 
 
 def main() -> int:
-    for extra in ("", *sys.argv[1:]):
+    words = sys.argv[1:]
+    for extra in ("", *(word for word in words if word != "--all")):
         with TemporaryDirectory() as folder:
-            for line in install(Path(folder), f".[{extra}]" if extra else "."):
+            for line in install(Path(folder), f".[{extra}]" if extra else ".", None if "--all" in words else LARGEST):
                 print(line, flush=True)
     return 0
 

@@ -25,7 +25,17 @@ _SHOWN_PATHS = 8
 
 def may_try(session: Session, name: str, paths: Collection[str], allowed: Collection[str]) -> bool:
     """Says what a trial does and what cannot be kept from it here, and asks. `paths` are those outside of the copy."""
-    from spotctl.run.start.sandbox import ALLOWABLE, CREDENTIALS, NETWORK, NO_NETWORK, READ_ONLY, guards
+    from spotctl.run.start.rehearsal import SECONDS
+    from spotctl.run.start.sandbox import (
+        ALLOWABLE,
+        CREDENTIALS,
+        MAX_DISK,
+        NETWORK,
+        NO_NETWORK,
+        READ_ONLY,
+        guards,
+        memory_limit,
+    )
 
     held = guards(allowed)
     if paths:
@@ -41,7 +51,8 @@ def may_try(session: Session, name: str, paths: Collection[str], allowed: Collec
     without = [what for what in ALLOWABLE if what not in allowed]
     kept = f", without {', '.join(without)}" if without else ""
     session.remark(
-        f"A trial runs {name} in a copy of its folder{kept}, for a minute at most, kills it twice and starts it again."
+        f"A trial runs {name} in a copy of its folder{kept}, kills it twice and starts it again: for {SECONDS:.0f} s at"
+        f" most, with {memory_limit() >> 30} GiB of memory and {MAX_DISK >> 30} GiB of disk; it ends if it takes more."
     )
     return typer.confirm("Try it on this computer?", default=False, err=True)
 

@@ -135,6 +135,7 @@ _Needed = tuple[float, float, float, float]
 work needed, what the work needs on demand, and the interval of that."""
 
 NOT_MEASURED = "reliable machines did all of the work, so that the speed of no other machine was measured"
+MAYBE_REDONE = "the command was started again, and without `hours` nothing says how much of its work it repeated"
 NOTHING_TO_COMPARE = "the log names no on-demand machines that would have done the same work"
 
 
@@ -154,6 +155,9 @@ def same_work(state: RunState, now: int) -> SameWork:
     useful, needed, least, most = of_kept
     if not needed:
         return SameWork()
+    if not is_training and offer.work is None and state.work.number > 1:
+        # A checkpoint that the program does not load keeps no work.
+        return SameWork(useful=Fraction(min(useful, 1.0)), unknown=MAYBE_REDONE)
     # How uncertain the speed of the on-demand machines is, relative to those that the run measured.
     used = {allocation.market.instance_type for allocation in state.allocations.values() if not allocation.reliable}
     spread = _UNMEASURED_SPREAD if offer.spread is None else offer.spread

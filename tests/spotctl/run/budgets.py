@@ -43,10 +43,15 @@ from tests.spotctl.run.worlds import LEASE_TIMES, START, Death, Killed, Life as 
 ON_DEMAND = 200_000_000
 ROUND_SECONDS = 120
 LASTS = 60 * DAY
+MAX_ROUNDS = 10_000
 MAX_SET = 8
 """How often a user sets the budget of a run, at most."""
 ENDS = (DONE, BUDGET, NO_CAPACITY, FAILED)
 """Where most calls fail, agents may not be reached during a whole lease, four times in a row: FAILED."""
+
+
+class Idle(BaseException):
+    """A strategy at random has wanted more than the account may have of each market, and wants nothing else."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,8 @@ class Account(World):
         return sum(self._bill(machine, self._end(machine)) for machine in self.cloud.everything)
 
     def pass_round(self) -> None:
+        if self.rounds > MAX_ROUNDS:
+            raise Idle
         assert self.paid + sum(map(self._later, self.running)) <= self.budget, "more is committed than the budget"
         super().pass_round()
 
@@ -166,7 +173,11 @@ def play(seed: int) -> Played:
         tariff=Tariff(lambda _: rule, lambda market, _: known[market]),
     )
     cloud.weather = _weather(draw)
-    deaths = _live_and_die(run, world, draw)
+    try:
+        deaths = _live_and_die(run, world, draw)
+    except Idle:
+        assert world.paid <= world.budget
+        return Played(Idle.__name__.lower(), world.paid, world.budget, 0, 0, world.times_set)
     assert not world.running, "machines are left"
     state = run.state()
     assert state.ended is not None

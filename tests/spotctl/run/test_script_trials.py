@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -285,7 +286,8 @@ def test_the_first_launch_on_a_cloud_proposes_a_trial(tmp_path: Path) -> None:
     settings = config.load({}, tmp_path / "home")
     assert is_new_on_cloud(settings, load(job))
     with terminal("launch", job) as window:
-        window.wait_for("A trial runs first in a copy of its folder, for a minute at most, kills it twice")
+        window.wait_for("A trial runs first in a copy of its folder, kills it twice and starts it again: for 60 s at")
+        assert re.search(r"most, with \d+ GiB of memory and 20 GiB of disk", " ".join(window.screen.split()))
         window.wait_for("Try it on this computer?")
         window.type("n\n")
         assert window.exit_code() != 0, "no price of the cloud is stored"

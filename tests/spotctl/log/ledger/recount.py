@@ -71,7 +71,13 @@ def _on_demand(log: seconds.Log, bodies: list[tuple[int, str, dict[str, Any]]]) 
     needed = _clocks(log, bodies, offer) if log.training else _kept(log, bodies)
     if offer is None or needed is None:
         return None, 0, 0
-    if not log.training:
+    if not log.training and needed:
+        if (
+            not offer.get("work")
+            and max((b["attempt"] for _, kind, b in bodies if kind == "AttemptBegan"), default=0) > 1
+        ):
+            # A checkpoint that the program does not load keeps no work.
+            return None, 0, 0
         needed = min(needed, offer.get("work") or inf)
     span = needed / (offer["machines"] * offer["nu"])
     return (_cost(offer, span), _cost(offer, 0.999 * span), _cost(offer, 1.001 * span)) if needed else (0, 0, 0)

@@ -14,7 +14,7 @@ from pricing_data.units import DAY, HOUR, MINUTE
 from spotctl.log import event_json, events as ev
 from spotctl.log.folding import fold
 from spotctl.log.ledger.rows import nano_dollars
-from spotctl.log.ledger.same_work import NOT_MEASURED, same_work
+from spotctl.log.ledger.same_work import MAYBE_REDONE, NOT_MEASURED, same_work
 from spotctl.show.costs.answers import as_json
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.log.ledger.recount import recounted
@@ -223,7 +223,7 @@ def _command(instead: ev.OnDemandOffer) -> MadeRun:
 
 
 def test_work_of_a_command_that_was_lost_does_not_count(tmp_path: Path) -> None:
-    made = _command(OFFER)
+    made = _command(replace(OFFER, work=float(DAY)))
     state = fold(made.log())
     found = same_work(state, state.at)
     # 120 of 210 minutes were useful; with 5 to start, three hours have begun.
@@ -231,6 +231,16 @@ def test_work_of_a_command_that_was_lost_does_not_count(tmp_path: Path) -> None:
     assert found.amount == 3 * PRICE * 3600
     write_log([made], tmp_path)
     assert recounted(tmp_path / "log.sqlite")["c-1"].on_demand == 3 * PRICE
+
+
+def test_what_a_command_of_unknown_length_repeated_is_unknown(tmp_path: Path) -> None:
+    """Its checkpoint was copied; nothing says whether it was loaded."""
+    made = _command(OFFER)
+    state = fold(made.log())
+    assert same_work(state, state.at).unknown == MAYBE_REDONE
+    assert as_json(report_of([made]))["saving"]["on_demand_unknown"] == f"c-1: {MAYBE_REDONE}"
+    write_log([made], tmp_path)
+    assert recounted(tmp_path / "log.sqlite")["c-1"].on_demand is None
 
 
 def test_a_command_on_slow_machines_does_not_save_more(tmp_path: Path) -> None:
