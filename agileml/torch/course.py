@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class OptimizerStep(NamedTuple):
@@ -90,3 +90,39 @@ class Course:
     def _begins(self) -> list[int]:
         """For each validation, the last clock before it."""
         return [step + self._parts * number for number, step in enumerate(self.validated)]
+
+
+class SteppedSchedules:
+    """The schedules of an optimizer that was made together with them, each by `step` or by `epoch`."""
+
+    def __init__(self, optimizer: Any, schedules: Sequence[tuple[Any, str, int]], course: Course) -> None:
+        # A schedule has replaced the optimizer's `step` by one that notes its calls, also those of copies.
+        self._noting = vars(optimizer).pop("step", None)
+        self._schedules, self._course, self._done = schedules, course, 0
+
+    @classmethod
+    def attach(cls, optimizer: Any, schedules: Sequence[tuple[Any, str, int]], course: Course) -> None:
+        """Keeps the schedules with their optimizer, whose `step` is its own until it is asked for them.
+
+        A schedule comes with its interval, and how many of these lie between two of its steps.
+        """
+        optimizer._schedules = cls(optimizer, schedules, course)
+
+    @classmethod
+    def of(cls, optimizer: Any) -> Any:
+        """The schedules of an optimizer."""
+        schedules: SteppedSchedules = optimizer._schedules
+        if schedules._noting is not None:
+            optimizer.step = schedules._noting
+        return schedules
+
+    def step(self) -> None:
+        """Does what the framework does after a step of the optimizer."""
+        self._done += 1
+        step = self._course.step(self._done)
+        for scheduler, interval, frequency in self._schedules:
+            if interval == "step" and step.last % frequency == 0:
+                scheduler.step()
+        for scheduler, interval, frequency in self._schedules:
+            if interval == "epoch" and step.ends_epoch and (step.epoch + 1) % frequency == 0:
+                scheduler.step()

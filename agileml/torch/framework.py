@@ -21,7 +21,7 @@ from agileml.params.declarations import call
 from agileml.params.layout import Array, Params
 from agileml.torch.course import Course, OptimizerStep, ValidationPart
 from agileml.torch.data import BatchPart, TorchData
-from agileml.torch.logged import LOGGED, TRAINING, LoggedRow, LoggedValues, LogKey, LogTable
+from agileml.torch.logged import LOGGED, TRAINING, LoggedRow, LoggedValues, LogKey, LogTable, Note
 from agileml.torch.network import BatchObjective, TorchNetwork, check_hooks, check_module, on_device
 from agileml.torch.orders import LoaderOrders
 from agileml.torch.surroundings import checksum, surroundings
@@ -64,15 +64,6 @@ class BatchShare(NamedTuple):
     loader: int = TRAINING
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A value that was logged for a share of a batch; `size` is the number of samples named with it, if any."""
-
-    key: LogKey
-    value: float
-    size: int | None = None
-
-
 @dataclass(frozen=True)
 class PreparedTraining:
     """A training as a process makes it of a description: the module before it, its loaders (the validation's after the
@@ -91,42 +82,6 @@ class PreparedTraining:
                 return loader, number
             number -= count
         raise IndexError(number)
-
-
-class SteppedSchedules:
-    """The schedules of an optimizer that was made together with them, each by `step` or by `epoch`."""
-
-    def __init__(self, optimizer: Any, schedules: Sequence[tuple[Any, str, int]], course: Course) -> None:
-        # A schedule has replaced the optimizer's `step` by one that notes its calls, also those of copies.
-        self._noting = vars(optimizer).pop("step", None)
-        self._schedules, self._course, self._done = schedules, course, 0
-
-    @classmethod
-    def attach(cls, optimizer: Any, schedules: Sequence[tuple[Any, str, int]], course: Course) -> None:
-        """Keeps the schedules with their optimizer, whose `step` is its own until it is asked for them.
-
-        A schedule comes with its interval, and how many of these lie between two of its steps.
-        """
-        optimizer._schedules = cls(optimizer, schedules, course)
-
-    @classmethod
-    def of(cls, optimizer: Any) -> Any:
-        """The schedules of an optimizer."""
-        schedules: SteppedSchedules = optimizer._schedules
-        if schedules._noting is not None:
-            optimizer.step = schedules._noting
-        return schedules
-
-    def step(self) -> None:
-        """Does what the framework does after a step of the optimizer."""
-        self._done += 1
-        step = self._course.step(self._done)
-        for scheduler, interval, frequency in self._schedules:
-            if interval == "step" and step.last % frequency == 0:
-                scheduler.step()
-        for scheduler, interval, frequency in self._schedules:
-            if interval == "epoch" and step.ends_epoch and (step.epoch + 1) % frequency == 0:
-                scheduler.step()
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +117,21 @@ class FrameworkTrainer(TorchModule):
     @abstractmethod
     def validate(self, module: torch.nn.Module, batch: BatchShare) -> None:
         """The framework's step for a batch of a validation. Adds to the notes."""
+
+    def usable(self, loader: Any) -> DataLoader[Any]:
+        """A loader whose samples nodes can fetch by their numbers."""
+        from torch.utils.data import DataLoader, IterableDataset
+
+        if not isinstance(loader, DataLoader):
+            raise BadTrainer(f"{self.name}: a loader is {type(loader).__name__}; use one torch.utils.data.DataLoader")
+        if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__getitem__"):
+            raise BadTrainer(
+                f"{self.name}: {type(loader.dataset).__name__} has no samples by number, which nodes fetch; use a"
+                " dataset with __len__ and __getitem__"
+            )
+        if loader.batch_sampler is None:
+            raise BadTrainer(f"{self.name}: a DataLoader with batch_size=None makes no batches; give it a batch_size")
+        return loader
 
     # -- what it means -----------------------------------------------------------------------------------------------
 
@@ -204,10 +174,6 @@ class FrameworkTrainer(TorchModule):
     def _sizes(self) -> list[int]:
         """The numbers of samples of the first epoch's batches."""
         return list(map(len, self.prepared.orders.batches(0)))
-
-    @property
-    def chunk(self) -> int:
-        return self.batch
 
     @property
     def is_whole(self) -> bool:

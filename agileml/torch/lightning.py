@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from agileml.errors import BadTrainer
 from agileml.params.layout import Array
-from agileml.torch.framework import BatchShare, FrameworkTrainer, Note, PreparedTraining, SteppedSchedules
+from agileml.torch.course import SteppedSchedules
+from agileml.torch.framework import BatchShare, FrameworkTrainer, PreparedTraining
 from agileml.torch.lightning_arguments import (
     check_hooks,
     configured,
@@ -27,7 +28,7 @@ from agileml.torch.lightning_arguments import (
     listed,
     overrides,
 )
-from agileml.torch.logged import LOGGED, TRAINING, LoggedValues, LogKey
+from agileml.torch.logged import LOGGED, TRAINING, LoggedValues, LogKey, Note
 from agileml.torch.orders import LoaderOrders, RandomState, loops_of
 from agileml.torch.surroundings import surroundings
 
@@ -167,7 +168,7 @@ class LightningTrainer(FrameworkTrainer):
             with RandomState.now().drawing():
                 validation = self._validation_loaders(module, source) if checks_first else []
             has_hook = self.dataset is None or source is not module
-            train = self._usable(source.train_dataloader() if has_hook else self.dataset)
+            train = self.usable(source.train_dataloader() if has_hook else self.dataset)
             if not checks_first:
                 validation = self._validation_loaders(module, source)
         batches = limited(train, arguments["limit_train_batches"], "limit_train_batches")
@@ -205,23 +206,7 @@ class LightningTrainer(FrameworkTrainer):
             given = source.val_dataloader()
         if given is None or not overrides(module, pytorch.LightningModule, "validation_step"):
             return []
-        return [self._usable(loader) for loader in listed(given)]
-
-    def _usable(self, loader: Any) -> DataLoader[Any]:
-        """A loader whose samples nodes can fetch by their numbers."""
-        import torch
-
-        kind = type(loader).__name__
-        if not isinstance(loader, torch.utils.data.DataLoader):
-            raise BadTrainer(f"{self.name}: a loader is {kind}; use one torch.utils.data.DataLoader")
-        if isinstance(loader.dataset, torch.utils.data.IterableDataset) or not hasattr(loader.dataset, "__getitem__"):
-            raise BadTrainer(
-                f"{self.name}: {type(loader.dataset).__name__} has no samples by number, which nodes fetch; use a"
-                " dataset with __len__ and __getitem__"
-            )
-        if loader.batch_sampler is None:
-            raise BadTrainer(f"{self.name}: a DataLoader with batch_size=None makes no batches; give it a batch_size")
-        return loader
+        return [self.usable(loader) for loader in listed(given)]
 
     def logged(self, model: Mapping[str, Array]) -> list[LoggedValues]:
         """The rows that Lightning would have given its logger up to a model, such as `agileml.train(...).model`."""

@@ -81,7 +81,7 @@ _WITHOUT_EFFECT = frozenset(
 
 _REFUSED = {
     "barebones": "what is logged is a part of the result; leave it out",
-    "callbacks": "it would not see the training's state; leave out {kinds}, and use on_step",
+    "callbacks": "{hooks} would not be called; leave it out, and use on_step",
     "devices": "each machine computes on one device; say in the job how many machines there are",
     "fast_dev_run": "write max_steps, and limit_val_batches",
     "max_time": "the job says when it ends; write stop: {{minutes: 90}} there",
@@ -115,10 +115,11 @@ def kept_arguments(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
                 kept[name] = value
         elif value is default or (type(value) is type(default) and value == default) or value in _USUAL.get(name, ()):
             continue
-        elif name in _WITHOUT_EFFECT or (name == "callbacks" and all(map(_is_harmless, listed(value)))):
+        elif name in _WITHOUT_EFFECT or (name == "callbacks" and not any(map(_uncalled, listed(value)))):
             ignored.append(name)
         elif name in _REFUSED:
-            cure = _REFUSED[name].format(kinds=", ".join(type(each).__name__ for each in listed(value)))
+            hooks = [hook for each in listed(value) for hook in _uncalled(each)] if name == "callbacks" else []
+            cure = _REFUSED[name].format(hooks=", ".join(hooks))
             raise BadArgument(f"{where}={shortened(value)} is not carried: {cure}")
         else:
             raise BadArgument(
@@ -137,8 +138,15 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _is_harmless(callback: object) -> bool:
-    return any(kind.__name__ in _HARMLESS_CALLBACKS for kind in type(callback).__mro__)
+def _uncalled(callback: Any) -> list[str]:
+    """The hooks of a callback that `fit` would call, unless it only shows something."""
+    name, parent = type(callback).__name__, lightning_package().pytorch.Callback
+    if any(kind.__name__ in _HARMLESS_CALLBACKS for kind in type(callback).__mro__):
+        return []
+    if not isinstance(callback, parent):
+        return [name]
+    own = [hook for hook in hooks_of(parent) if overrides(callback, parent, hook)]
+    return [f"{name}.{hook}" for hook in own if hook not in _NOT_IN_FIT and not hook.startswith(_NOT_IN_FIT_BEGIN)]
 
 
 def lightning_package() -> Any:

@@ -46,6 +46,15 @@ class LogKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """A value that was logged for a share of a batch; `size` is the number of samples named with it, if any."""
+
+    key: LogKey
+    value: float
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoggedValues:
     """Values that the framework would log at once: the step that it names, the epoch, and values by name."""
 

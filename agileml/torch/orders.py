@@ -92,6 +92,8 @@ class LoaderOrders:
     state: RandomState
     draws_seeds: bool = True
     """Whether each loop begins with the draw of a seed for the processes that read."""
+    asks_again: bool = False
+    """Whether a loop asks for a batch after its last one, before which a sampler may draw."""
     _drawn: dict[int, list[Numbers]] = field(default_factory=dict, init=False)
     _samplers: list[Any] = field(default_factory=list, init=False)
     _moved: list[RandomState] = field(default_factory=list, init=False)
@@ -125,7 +127,10 @@ class LoaderOrders:
             if self.draws_seeds and draws and not (given.persistent_workers and epoch):
                 generator = None if given.generator is None else generator
                 torch_module().empty((), dtype=torch_module().int64).random_(generator=generator)
-            batches = [np.array(batch, dtype=np.int64) for batch in islice(iter(sampler), count)]
+            order = iter(sampler)
+            batches = [np.array(batch, dtype=np.int64) for batch in islice(order, count)]
+            if self.asks_again:
+                next(order, None)
         if len(batches) < count:
             raise BadTrainer(
                 f"the sampler of a DataLoader gives {len(batches)} batches in epoch {epoch + 1} instead of {count}; it"
@@ -210,4 +215,4 @@ class EpochOrders:
 
     @cached_property
     def _orders(self) -> LoaderOrders:
-        return LoaderOrders([self.loader], self, self.state)
+        return LoaderOrders([self.loader], self, self.state, asks_again=True)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agileml.errors import BadArgument, BadTrainer
 from agileml.params.layout import Array
-from agileml.torch.course import Course, OptimizerStep
-from agileml.torch.framework import NORM, BatchShare, FrameworkTrainer, Note, PreparedTraining, SteppedSchedules
-from agileml.torch.logged import LOGGED, TRAINING, LoggedRow, LoggedValues, LogKey
+from agileml.torch.course import Course, OptimizerStep, SteppedSchedules
+from agileml.torch.framework import NORM, BatchShare, FrameworkTrainer, PreparedTraining
+from agileml.torch.logged import LOGGED, TRAINING, LoggedRow, LoggedValues, LogKey, Note
 from agileml.torch.orders import LoaderOrders, RandomState, loops_of
 from agileml.torch.surroundings import surroundings
 from agileml.torch.transformers_arguments import check_trainer
@@ -111,26 +111,15 @@ class TransformersTrainer(FrameworkTrainer):
 
                 set_seed(trainer.args.seed)
                 model = trainer.call_model_init()
-            train = self._usable(trainer.get_train_dataloader())
+            train = self.usable(trainer.get_train_dataloader())
         course = _course(self.name, trainer.args, train)
         given = trainer.eval_dataset if course.validated else None
         names = list(given) if isinstance(given, dict) else [None] if given is not None else []
-        validation = [self._usable(trainer.get_eval_dataloader(name)) for name in names]
+        validation = [self.usable(trainer.get_eval_dataloader(name)) for name in names]
         counts = list(map(len, validation))
         course = Course(course.batches, course.accumulate, course.steps, course.validated, sum(counts), self.parts)
         loaders = [train, *validation]
         return PreparedTraining(model, loaders, LoaderOrders(loaders, loops_of(course, counts), state), course, counts)
-
-    def _usable(self, loader: Any) -> Any:
-        from torch.utils.data import IterableDataset
-
-        if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
-            kind = type(loader.dataset).__name__
-            raise BadTrainer(
-                f"{self.name}: {kind} has no samples by number, which nodes fetch; use a dataset with __len__ and"
-                " __getitem__"
-            )
-        return loader
 
     # -- one batch ---------------------------------------------------------------------------------------------------
 
@@ -144,19 +133,24 @@ class TransformersTrainer(FrameworkTrainer):
             batches = [self.data[0].fetch(some, where) for some in numbers]
         items = trainer._get_num_items_in_batch(batches, torch.device("cpu"))
         for place, (batch, some) in enumerate(zip(batches, numbers, strict=True)):
+            if not isinstance(batch, Mapping):
+                kind = type(batch).__name__
+                raise BadTrainer(f"the data collator makes {kind}; a Trainer's batches are dicts of tensors")
             low, high = len(some) * part // parts, len(some) * (part + 1) // parts
             if low < high:
-                inputs = {name: self._cut(name, value, len(some), low, high) for name, value in _entries(batch)}
+                inputs = {name: self._cut(name, value, len(some), low, high) for name, value in batch.items()}
                 content = Inputs(inputs, items, len(batches))
                 counts = high - low, len(some), step.number - 1, step.epoch
                 yield BatchShare(content, step.first + place, *counts)
 
     def _cut(self, name: str, value: Any, size: int, low: int, high: int) -> Any:
         """The samples of an entry of a batch."""
-        if getattr(value, "shape", (0,))[:1] == (size,) or (isinstance(value, list | tuple) and len(value) == size):
+        shape = getattr(value, "shape", None)
+        if (shape or (0,))[:1] == (size,) or (isinstance(value, list | tuple) and len(value) == size):
             return value[low:high]
+        kind = type(value).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
         raise BadTrainer(
-            f"{self.name}: {name!r} of a batch of {size} samples is {_described(value)}, of which no part can be taken;"
+            f"{self.name}: {name!r} of a batch of {size} samples is {kind}, of which no part can be taken;"
             " let the collator make tensors with a row for each sample, or use parts=1"
         )
 
@@ -313,18 +307,6 @@ _UNCLIPPED = 1e30
 """A norm that no gradient has: what is logged needs the norm also where nothing is clipped."""
 
 _LOSS = LogKey(TRAINING, "loss", on_step=True, on_epoch=False)
-
-
-def _entries(batch: Any) -> Iterator[tuple[str, Any]]:
-    """The named entries of a batch."""
-    if not isinstance(batch, Mapping):
-        raise BadTrainer(f"the data collator makes {type(batch).__name__}; a Trainer's batches are dicts of tensors")
-    yield from batch.items()
-
-
-def _described(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return type(value).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
 
 
 def _course(name: str, arguments: Any, train: Any) -> Course:

@@ -64,7 +64,7 @@ _CALLED = frozenset(
 )
 _NOT_IN_TRAIN = frozenset(
     "create_model_card get_test_dataloader hyperparameter_search init_hf_repo is_local_process_zero"
-    " is_world_process_zero num_examples predict push_to_hub save_model".split()
+    " is_world_process_zero num_examples on_init_end on_predict predict push_to_hub save_model".split()
 )
 _HARMLESS_CALLBACKS = ("DefaultFlowCallback", "NotebookProgressCallback", "PrinterCallback", "ProgressCallback")
 
@@ -114,10 +114,7 @@ def check_trainer(trainer: Any) -> list[str]:
         raise BadArgument(f"from_transformers: trainer is {kind}; pass a transformers.Trainer")
     ignored = check_arguments(trainer.args)
     for name, method in inspect.getmembers(transformers.Trainer, inspect.isroutine):
-        own = getattr(type(trainer), name, None)
-        if name.startswith("__") and name != "__init__":
-            continue
-        if own is not method and name not in {*_CALLED, *_NOT_IN_TRAIN, "__init__", *_SAMPLERS}:
+        if not name.startswith("__") and _differs(type(trainer), name, method) and name not in {*_CALLED, *_SAMPLERS}:
             raise BadTrainer(
                 f"{kind}: its {name} would not be called: nodes compute parts of a batch, and the optimizer's steps are"
                 " done by servers; move what it does into compute_loss, or remove it"
@@ -131,12 +128,18 @@ def check_trainer(trainer: Any) -> list[str]:
             f"{kind}: optimizers=(...) belong to this process's model, and each node has a copy; use args.optim,"
             " optimizer_cls_and_kwargs, or override create_optimizer"
         )
-    for callback in trainer.callback_handler.callbacks:
-        kinds = {each.__name__ for each in type(callback).__mro__}
-        if not kinds & {*_HARMLESS_CALLBACKS} and not type(callback).__module__.startswith("transformers.integrations"):
-            name = type(callback).__name__
-            raise BadTrainer(f"{kind}: callback {name} would not see the training's state; remove it, and use on_step")
+    events = inspect.getmembers(transformers.TrainerCallback, inspect.isfunction)
+    for callback in map(type, trainer.callback_handler.callbacks):
+        own = [f"{callback.__name__}.{event}" for event, method in events if _differs(callback, event, method)]
+        shows = {each.__name__ for each in callback.__mro__} & {*_HARMLESS_CALLBACKS}
+        if own and not shows and not callback.__module__.startswith("transformers.integrations"):
+            raise BadTrainer(f"{kind}: {own[0]} of a callback would not be called; remove it, and use on_step")
     return ignored
+
+
+def _differs(kind: type, name: str, method: object) -> bool:
+    """Whether a class has a method of its own that a training would call."""
+    return getattr(kind, name, None) is not method and name not in _NOT_IN_TRAIN
 
 
 _SAMPLERS = ("_get_train_sampler", "_get_eval_sampler")

@@ -54,13 +54,17 @@ class TrainerText:
         self.problems: list[str] = []
         self._parts = self._slices()
         self._shared = self._shared_statements()
+        own = names_set([*filter(_is_top, self._in_order(ast.stmt)), *self._shared])
+        functions = "network", "dataset", "objective", "optimizer", "schedule"
+        # The script may have a function or a class of such a name.
+        self._names = {name: f"{name}_of_trainer" if name in own else name for name in functions}
 
     def text(self, parts: int) -> str:
         """The file of a trainer whose batches have this number of parts."""
         training, measured = self._training, self._measured
         microbatch = measured.batch_size if measured.samples // parts > measured.batch_size else 0
         options = [
-            *(["schedule=schedule"] if training.scheduler else []),
+            *([f"schedule={self._names['schedule']}"] if training.scheduler else []),
             f"batch_size={measured.samples}",
             f"parts={parts}",
             *(['order="loader"'] if measured.own_order else []),
@@ -72,6 +76,7 @@ class TrainerText:
         if measured.schedule_every > 1:
             schedule = f"StepEvery({schedule}, {measured.schedule_every})"
         names = "StepEvery, TorchModule" if measured.schedule_every > 1 else "TorchModule"
+        made = ", ".join(self._names[name] for name in ("network", "dataset", "objective", "optimizer"))
         uses_namespace = any("SimpleNamespace(" in ast.unparse(each) for part in self._parts.values() for each in part)
         lines = [
             f'"""The trainer of {self._script.path}, by spotctl init: machines may join and leave while it trains."""',
@@ -87,7 +92,7 @@ class TrainerText:
             *self._loss(),
             *self._function("optimizer", training.module, training.optimizer),
             *(self._function("schedule", training.optimizer, schedule) if schedule else []),
-            *("", "", "def trainer():", "    return TorchModule(", "        network, dataset, objective, optimizer,"),
+            *("", "", "def trainer():", "    return TorchModule(", f"        {made},"),
             *(f"        {option}," for option in options),
             "    )",
         ]
@@ -144,7 +149,10 @@ class TrainerText:
 
     def _shared_statements(self) -> list[ast.stmt]:
         """Statements that stand outside of functions: those of the loss, and plain values."""
-        shared = {id(each) for each in self._parts["objective"]}
+        training = self._training
+        inside = {name for each in self._in_order(Definition) for name in names_read(each)}
+        given = {training.module, training.optimizer, training.scheduler}
+        shared = {id(each) for each in (*self._parts["objective"], *slice_of(training, inside - given))}
         plain: set[str] = set()
         for each in self._in_order(ast.stmt):
             if _is_top(each) or id(each) in shared:
@@ -194,7 +202,7 @@ class TrainerText:
     # -- functions of the trainer
 
     def _function(self, name: str, parameter: str, returned: str) -> Iterator[str]:
-        yield from ("", "", f"def {name}({parameter}):")
+        yield from ("", "", f"def {self._names[name]}({parameter}):")
         body = [
             each for each in self._parts[name] if not _is_top(each) and not any(each is other for other in self._shared)
         ]
@@ -207,11 +215,8 @@ class TrainerText:
         target = ast.unparse(training.batch).removeprefix("(").removesuffix(")")
         parameter = target if isinstance(training.batch, ast.Name) else "batch"
         first, last = training.objective[0].lineno, training.objective[-1].lineno
-        yield from (
-            "",
-            "",
-            f"def objective({training.module}, {parameter}):  # lines {first} to {last} of {self._script.path}",
-        )
+        head = f"def {self._names['objective']}({training.module}, {parameter}):"
+        yield from ("", "", f"{head}  # lines {first} to {last} of {self._script.path}")
         if parameter != target:
             yield f"    {target} = {parameter}"
         for each in self._objective:

@@ -195,7 +195,7 @@ class _Trial:
             raise BadTrainer(_at(training, "the optimizer takes no step"))
         every = steps[0]
         regular = steps == list(range(every, every * len(steps) + 1, every)) and counted - steps[-1] < every
-        samples, size = len(loader.dataset), loader.batch_size
+        samples, size = len(loader.sampler), loader.batch_size
         whole = samples // size if loader.drop_last else samples / size
         if not regular or (every > 1 and whole % every):
             raise BadTrainer(

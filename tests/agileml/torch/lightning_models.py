@@ -149,5 +149,6 @@ def loaders(sampler: str = "") -> tuple[DataLoader[Any], list[DataLoader[Any]]]:
         options = {"shuffle": True, "num_workers": 2}
     elif sampler == "dropped":
         options = {"shuffle": True, "drop_last": True}
-    train = DataLoader(data.parts[0], 12, **options)
+    # With 11, the last batch is as large as the others.
+    train = DataLoader(data.parts[0], 11 if sampler == "whole" else 12, **options)
     return train, [DataLoader(data.parts[1], 9), DataLoader(data.parts[0], 16, shuffle=True)]

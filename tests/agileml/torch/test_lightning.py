@@ -95,7 +95,7 @@ def test_weights_and_logs_are_those_of_fit(case: str, tmp_path: Path) -> None:
     compare(seeded, CASES[case], tmp_path)
 
 
-@pytest.mark.parametrize("sampler", ["", "generator", "weighted", "drawn", "workers", "dropped"])
+@pytest.mark.parametrize("sampler", ["", "whole", "generator", "weighted", "drawn", "workers", "dropped"])
 def test_samples_come_in_the_order_of_the_loader(sampler: str, tmp_path: Path) -> None:
     def made() -> tuple[Any, ...]:
         pl.seed_everything(7, verbose=False)

@@ -27,7 +27,7 @@ from agileml.errors import AgileMLError
 from agileml.torch import from_lightning
 from agileml.torch.lightning_arguments import hooks_of
 from tests.agileml.torch.lightning_models import Classifier, Data
-from tests.agileml.torch.test_lightning import compare, seeded
+from tests.agileml.torch.test_lightning import QUIET, compare, seeded
 
 OTHER: dict[str, list[Any]] = {
     "accelerator": ["cpu", "tpu"],
@@ -120,19 +120,19 @@ def test_an_argument_of_a_later_version_is_refused_by_name(monkeypatch: pytest.M
         from_lightning(*seeded(), warp=2)
 
 
-def hooked(hook: str) -> type[Classifier]:
-    """A module whose hook does what it does, and more where that has a meaning."""
+def hooked(hook: str, parent: type[Any] = Classifier) -> type[Any]:
+    """A module or data module whose hook does what it does, and more where that has a meaning."""
 
     def replaced(self: Any, *given: Any, **named: Any) -> Any:
         if hook in {"on_after_batch_transfer", "on_before_batch_transfer"}:
             return [given[0][0] * 1.5, given[0][1]]
         if hook == "transfer_batch_to_device":
             return [given[0][0].to(given[1]) + 0.25, given[0][1].to(given[1])]
-        if hook in {"setup", "prepare_data", "configure_model"}:
+        if hook in {"setup", "prepare_data", "configure_model"} and parent is Classifier:
             self.net[0].bias.data.fill_(0.125)
         return getattr(super(made, self), hook)(*given, **named)
 
-    made = type(f"With_{hook}", (Classifier,), {hook: replaced})
+    made = type(f"With_{hook}", (parent,), {hook: replaced})
     return made
 
 
@@ -152,3 +152,28 @@ def test_a_hook_is_called_as_in_fit_or_refused(hook: str, tmp_path: Path) -> Non
 
     if not refused(hook, *made(), **USUAL):
         compare(made, USUAL, tmp_path)
+
+
+@pytest.mark.parametrize("hook", hooks_of(pl.LightningDataModule))
+def test_a_hook_of_the_data_is_called_as_in_fit_or_refused(hook: str, tmp_path: Path) -> None:
+    def made() -> tuple[Any, ...]:
+        return seeded(Classifier, hooked(hook, Data)())
+
+    if not refused(hook, *made(), **USUAL):
+        compare(made, USUAL, tmp_path)
+
+
+@pytest.mark.parametrize("hook", hooks_of(pl.Callback))
+def test_a_hook_of_a_callback_is_not_for_fit_or_refused(hook: str) -> None:
+    called: list[str] = []
+    own = type("Own", (pl.Callback,), {hook: lambda *_, **__: called.append(hook)})
+    given: dict[str, Any] = USUAL | {"callbacks": [own()]}
+    if refused(f"Own.{hook}", *seeded(), **given):
+        return
+    assert from_lightning(*seeded(), **given).ignored == ["callbacks"]
+    try:
+        pl.Trainer(**QUIET, **given, logger=False, accelerator="cpu").fit(*seeded())
+    except TypeError:
+        # What a callback has to return.
+        assert called == [hook] == ["state_dict"]
+    assert {*called} <= {"state_dict", "teardown"}

@@ -20,6 +20,7 @@ from torch.utils.data import (
     RandomSampler,
     Sampler,
     SequentialSampler,
+    Subset,
     WeightedRandomSampler,
 )
 
@@ -80,6 +81,7 @@ def seeded(seed: int) -> torch.Generator:
 LOADERS: dict[str, Callable[[], DataLoader[Any]]] = {
     "shuffled": lambda: DataLoader(data(), BATCH, shuffle=True),
     "shuffled by a generator": lambda: DataLoader(data(), BATCH, shuffle=True, generator=seeded(5)),
+    "shuffled, in whole batches": lambda: DataLoader(Subset(data(), range(2 * BATCH)), BATCH, shuffle=True),
     "in order": lambda: DataLoader(data(), BATCH),
     "without the last": lambda: DataLoader(data(), BATCH, shuffle=True, drop_last=True),
     "weighted": lambda: DataLoader(data(), BATCH, sampler=WeightedRandomSampler(WEIGHTS, 70)),

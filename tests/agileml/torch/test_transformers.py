@@ -64,6 +64,7 @@ def compare(
 
 CASES: dict[str, dict[str, Any]] = {
     "two epochs": {"eval_strategy": "epoch"},
+    "in whole batches": {"per_device_train_batch_size": 11, "num_train_epochs": 3},
     "momentum": {"optim": "sgd", "optim_args": "momentum=0.9", "learning_rate": 0.1, "max_grad_norm": 0},
     "accumulation": {"gradient_accumulation_steps": 3, "max_grad_norm": 0.3, "logging_steps": 2, "warmup_steps": 2},
     "cosine, by steps": {"lr_scheduler_type": "cosine", "eval_strategy": "steps", "eval_steps": 3, "max_steps": 11},
@@ -104,7 +105,7 @@ def test_nodes_that_are_killed_and_join_change_no_bit(engine: str, tmp_path: Pat
     ("given", "said"),
     [
         ({"compute_metrics": print}, "compute_metrics needs all predictions"),
-        ({"callbacks": [EarlyStoppingCallback()]}, "callback EarlyStoppingCallback would not see"),
+        ({"callbacks": [EarlyStoppingCallback()]}, "EarlyStoppingCallback.on_evaluate of a callback would"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch"}, "ReduceLROnPlateau depends on"),
         ({"optim": "adafactor"}, "Adafactor"),
         ({"kind": type("Own", (Trainer,), {"training_step": print})}, "its training_step would not be called"),

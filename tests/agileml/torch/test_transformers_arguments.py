@@ -6,6 +6,7 @@ Transformers, so that a new argument is tested, too.
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import fields
 from functools import partial
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("SPOTCTL_TEST_TRAINERS") != "all", reason="make trainers runs it"),
@@ -21,10 +23,11 @@ pytestmark = [
 pytest.importorskip("transformers")
 
 from accelerate import ParallelismConfig
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from agileml.errors import AgileMLError
 from agileml.torch import from_transformers, transformers_arguments
+from agileml.torch.transformers_arguments import _SAMPLERS
 from tests.agileml.torch.test_transformers import compare
 from tests.agileml.torch.transformers_models import trainer
 
@@ -136,3 +139,49 @@ def test_an_argument_of_a_later_version_is_refused_by_name(tmp_path: Path, monke
     for name, value in {"weight_decay": 0.5, "run_name": "other"}.items():
         with pytest.raises(AgileMLError, match=rf"{name}=.* of TrainingArguments .* is not known to this version"):
             from_transformers(trainer(tmp_path, **{name: value}))
+
+
+METHODS = [
+    name for name, _ in inspect.getmembers(Trainer, inspect.isfunction) if not name.startswith("_") or name in _SAMPLERS
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_own_method_is_called_as_in_train_or_refused(name: str, tmp_path: Path) -> None:
+    def replaced(self: Any, *given: Any, **named: Any) -> Any:
+        result = getattr(super(made, self), name)(*given, **named)
+        return result * 2 if name == "compute_loss" and isinstance(result, torch.Tensor) else result
+
+    made = type("Own", (Trainer,), {name: replaced})
+    make = partial(trainer, tmp_path, kind=made, eval_strategy="epoch")
+    said = refusal(make())
+    if said:
+        assert f"its {name} would not be called" in said
+    else:
+        compare(make)
+
+
+def refusal(made: Any) -> str:
+    """Why a Trainer is refused; empty if it is not."""
+    try:
+        from_transformers(made)
+    except AgileMLError as error:
+        return str(error)
+    return ""
+
+
+EVENTS = [name for name, _ in inspect.getmembers(TrainerCallback, inspect.isfunction)]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_event_of_a_callback_is_not_for_train_or_refused(event: str, tmp_path: Path) -> None:
+    called: list[str] = []
+    callback = type("Own", (TrainerCallback,), {event: lambda *_, **__: called.append(event)})()
+    made = trainer(tmp_path, callbacks=[callback], max_steps=1, save_strategy="steps", save_steps=1)
+    said = refusal(made)
+    if said:
+        assert f"Own.{event} of a callback" in said
+        return
+    called.clear()
+    made.train()
+    assert called == []

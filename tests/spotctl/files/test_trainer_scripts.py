@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shutil
@@ -23,6 +24,7 @@ from spotctl.files.script.trainer_loop import training_of
 from spotctl.files.script.trainer_trial import ComparedTrainer, compared_trainer
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
+from tests.spotctl.files.converted_scripts import CONVERTED, losses
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
@@ -254,6 +256,19 @@ def test_a_whole_training_ends_with_the_weights_of_the_script() -> None:
     assert trainer.steps == 26
     for name, values in expected.items():
         assert torch.allclose(found[name], values, rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", CONVERTED)
+def test_a_published_training_and_its_trainer_have_the_same_loss(name: str) -> None:
+    framework = CONVERTED[name].way.removeprefix("from_")
+    if framework in {"lightning", "transformers"}:
+        if os.environ.get("SPOTCTL_TEST_TRAINERS") != "all":
+            pytest.skip("make trainers runs it")
+        pytest.importorskip(framework)
+    _, _, expected, found = losses(name)
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow
