@@ -35,7 +35,7 @@ COLUMNS, ROWS = 92, 27
 FRAMES, SECONDS, REST_SECONDS, READ_SECONDS = 48, 22.0, 7.0, 3.5
 """How many moments are drawn, in how much time, how long the last one rests, and how long one that brings many lines at
 once, such as the plan."""
-MANY_LINES = 6
+MANY_LINES = 10
 
 _CODE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\r\n|[\r\n]|[^\x1b\r\n]+")
 _SIZE, _WIDE, _LINE, _LEFT, _TOP = 14, 8.43, 19, 18, 44
