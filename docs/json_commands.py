@@ -21,7 +21,7 @@ JSON_COMMANDS = {
     "logs greeting": "spotctl.show.runs.run_answers:OUTPUT_LINE",
     "exec napping -- true": "spotctl.show.runs.run_answers:EXECUTED",
     "ssh napping": "spotctl.show.runs.run_answers:SSH",
-    "resume napping --budget 9": "spotctl.show.runs.run_answers:BUDGET_SET",
+    "resume napping --budget 9": "spotctl.show.runs.run_answers:RESUMED",
     "stop napping": "spotctl.show.runs.run_answers:STOPPED",
     "gc": "spotctl.show.runs.run_answers:ORPHANED",
     "report cost": "spotctl.show.costs.answers:REPORT",

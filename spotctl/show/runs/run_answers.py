@@ -173,7 +173,8 @@ BUDGET_SET: tuple[Column[ChangedBudget], ...] = (
         lambda changed: None if changed.earlier is None else usd(changed.earlier),
     ),
 )
-"""The JSON of `spotctl resume --budget`."""
+RESUMED = (*RUN_END, *BUDGET_SET)
+"""The JSON of `spotctl resume`: the end of a run, or with `--budget` what was set."""
 
 LOG: tuple[Column[Salvaged], ...] = (
     Column("rows", "number of rows that can be read", lambda salvaged: len(salvaged.rows)),
