@@ -94,6 +94,8 @@ class _HeartbeatProcess:
         self._connection = ControllerConnection(self._mailbox)
         self._linked = False
         self._next_beat = time.monotonic()
+        self._stalled = self._missed = 0.0
+        """Seconds without progress of the node at the last beat, and how many of them this process did not run."""
         self._ending = False
         self._kill_at: float | None = None
         self._stacks_shown = False
@@ -105,10 +107,12 @@ class _HeartbeatProcess:
             now = time.monotonic()
             self._connection.maintain(now)
             if now >= self._next_beat:
-                self._next_beat = now + self._beat_every
-                beat = Heartbeat(
-                    self._name, self._vitals.stalled(now), self._vitals.usual_step, self._vitals.unreported
-                )
+                stalled, before = self._vitals.stalled(now), self._stalled
+                # A busy or suspended computer had no time for the node either.
+                self._missed = (self._missed if stalled >= before else 0.0) + now - self._next_beat
+                self._stalled, self._next_beat = stalled, now + self._beat_every
+                seconds = max(0.0, stalled - self._missed)
+                beat = Heartbeat(self._name, seconds, self._vitals.usual_step, self._vitals.unreported)
                 self._mailbox.send(CONTROLLER, beat)
             self._enforce(now)
             self._pass_on()

@@ -182,7 +182,8 @@ class Stopped:
 def test_a_suspended_controller_or_computer_loses_no_node(everything: bool, left_behind: Path) -> None:
     timeout = 4.0
     stopped = Stopped(left_behind, 2 * timeout, everything)
-    trained, _ = played(stopped, replace(JOB, stopping=Stopping(clocks=60), heartbeat_timeout=timeout))
+    job = replace(JOB, stopping=Stopping(clocks=60), heartbeat_timeout=timeout, hang_timeout=timeout)
+    trained, _ = played(stopped, job)
     assert stopped.until > 0
     assert trained.failures == 0
 
