@@ -279,7 +279,7 @@ def _lack(script: TrainingScript) -> str:
     if script.seen is False or script.libraries.framework in FRAMEWORK_CHANGES:
         return "does not resume"
     if not script.saves_in_time:
-        return "saves nothing while it trains"
+        return "saves nothing while it trains" if script.saves else "has no save that is recognized"
     if not script.can_load:
         return "never loads what it saves"
     return "saves where the next machine does not look" if script.changes else "saves and loads in an unknown place"

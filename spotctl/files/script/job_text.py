@@ -306,12 +306,18 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[st
             # Some scripts fail if there is nothing to resume from.
             yield f"$(ls -d {path} >/dev/null 2>&1 && echo {argument.given(word or 'True')})"
             return
-        load = next((load.place for load in script.loads if load.place.name == argument.name), None)
-        if load is None:
+        loads = [load.place for load in script.loads if load.place.name == argument.name]
+        if not loads:
             continue
+        if any(_is_whole(load, place) for load in loads for place in saved):
+            # The script finds the newest below its folder.
+            yield f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {argument.given(CHECKPOINTS)})"
+            return
+        # A file whose name is known tells which folders are checkpoints.
+        load = min(loads, key=lambda place: ("*" in place.tail, not place.tail))
         inner = load.tail
-        whole = next((place for place in saved if inner and place.tail.endswith(inner)), saved[0] if saved else None)
-        path = f"{CHECKPOINTS}/{_below(script, whole)}" if whole is not None else f"{CHECKPOINTS}/*"
+        wholes = [place for place in saved if inner and place.tail.endswith(inner)] or saved[:1]
+        path = " ".join(f"{CHECKPOINTS}/{_below(script, place)}" for place in wholes) or f"{CHECKPOINTS}/*"
         if script.checks(load) and "*" not in path and not inner:
             yield argument.given(path)
         else:
@@ -319,6 +325,12 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[st
             strip = f"s|{inner}$||; " if inner else ""
             yield f"$(ls -d {path} 2>/dev/null | sort -V | sed -n '$ {{{strip}s|^|{argument.flag} |; p}}')"
         return
+
+
+def _is_whole(load: ScriptPlace, save: ScriptPlace) -> bool:
+    """Whether a load goes as deep as a save, through a folder of each save."""
+    steps, saved = load.tail.split("/"), save.tail.split("/")
+    return len(steps) == len(saved) > 2 and steps[-1] == saved[-1] and "*" in steps[-2]
 
 
 def _below(script: TrainingScript, place: ScriptPlace) -> str:

@@ -7,7 +7,10 @@ from enum import StrEnum
 
 from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, Argument, ScriptSource, command_functions
 
-_MAX_STEPS = 12
+_MAX_STEPS, _MAX_CALLERS = 30, 4
+_ARGUMENT_HOLDERS = ("args", "arguments", "opt", "opts", "options", "hparams", "config", "cfg")
+"""Attributes under which objects keep the script's arguments."""
+
 _JOINING = ("os.path.join", "pathlib.Path", "pathlib.PurePath", "str", "os.fspath", "os.path.expanduser", "open")
 _CHOOSING = (
     *("sorted", "max", "min", "list", "next", "iter", "reversed", "natsort.natsorted", "os.listdir", "os.scandir"),
@@ -22,6 +25,8 @@ class Head(StrEnum):
     ARGUMENT = "argument"
     VARIABLE = "variable"
     LITERAL = "literal"
+    EXPRESSION = "expression"
+    """What a name was given, where nothing else is known of it."""
     UNKNOWN = "unknown"
 
 
@@ -32,7 +37,8 @@ class ScriptPlace:
     head: Head
     name: str = ""
     tail: str = ""
-    literal: ast.Constant | None = None
+    literal: ast.expr | None = None
+    """The expression that a change replaces."""
 
     @property
     def file(self) -> str:
@@ -49,6 +55,31 @@ class Places:
 
     def __init__(self, source: ScriptSource, arguments: Mapping[str, Argument]) -> None:
         self._source, self._arguments = source, arguments
+        self._caller = 0
+
+    def all_of(self, node: ast.expr | None) -> list[ScriptPlace]:
+        """The places that an expression means in a function, by its callers."""
+        places = list[ScriptPlace]()
+        for self._caller in range(_MAX_CALLERS):
+            place = self.of(node)
+            places += [place] if all(place != other for other in places) else []
+        self._caller = 0
+        return [self._below_name(node)] if all(place.head is Head.UNKNOWN for place in places) else places
+
+    def _below_name(self, node: ast.expr | None) -> ScriptPlace:
+        """A place below a folder of which only the name and the expression are known."""
+        while not isinstance(node, ast.Name):
+            match node:
+                case ast.BinOp(left=inner) | ast.Call(args=[inner, *_]):
+                    node = inner
+                case ast.JoinedStr(values=[ast.FormattedValue(value=inner), *_]):
+                    node = inner
+                case _:
+                    return _UNKNOWN
+        value = self._value(node)
+        if not isinstance(value, ast.BinOp | ast.Call | ast.Subscript | ast.Attribute):
+            return _UNKNOWN
+        return ScriptPlace(Head.EXPRESSION, self._source.code(value), "/*", value)
 
     def of(self, node: ast.expr | None, steps: int = 0) -> ScriptPlace:
         """The place that an expression means."""
@@ -56,7 +87,7 @@ class Places:
             return _UNKNOWN
         place = _UNKNOWN
         match node:
-            case ast.Constant(value=str() as text):
+            case ast.Constant(value=str() as text) if text:
                 place = ScriptPlace(Head.LITERAL, text, literal=node)
             case ast.Attribute() | ast.Subscript():
                 place = self._of_item(node, steps)
@@ -81,8 +112,12 @@ class Places:
 
     def _of_item(self, node: ast.Attribute | ast.Subscript, steps: int) -> ScriptPlace:
         if isinstance(node, ast.Attribute):
-            is_argument = isinstance(node.value, ast.Name) and node.attr in self._arguments
-            return ScriptPlace(Head.ARGUMENT, node.attr) if is_argument else _UNKNOWN
+            # args.output_dir, or self.args.output_dir.
+            holder = node.value.attr if isinstance(node.value, ast.Attribute) else ""
+            is_argument = isinstance(node.value, ast.Name) or holder in _ARGUMENT_HOLDERS
+            if is_argument and node.attr in self._arguments:
+                return ScriptPlace(Head.ARGUMENT, node.attr)
+            return self.of(self._source.own_values.get(node.attr), steps + 1)
         name = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if not isinstance(name, str):
             # One of several paths, such as the newest.
@@ -118,8 +153,8 @@ class Places:
 
     def _of_name(self, name: ast.Name, steps: int) -> ScriptPlace:
         value = self._value(name)
-        if value is not None:
-            return self.of(value, steps + 1)
+        if value is not None and (place := self.of(value, steps + 1)).head is not Head.UNKNOWN:
+            return place
         scope = self._source.scope(name)
         is_parameter = not isinstance(scope, ast.Module) and any(arg.arg == name.id for arg in _parameters(scope))
         if not is_parameter:
@@ -135,9 +170,12 @@ class Places:
         """The place that callers pass for a parameter, or that of its default."""
         ordered = [arg.arg for arg in _parameters(function)]
         position = ordered.index(name) - (ordered[0] == "self")
-        for call in self._source.calls:
-            if self._source.called(call).rpartition(".")[2] != function.name:
-                continue
+        # A class is called in place of its __init__.
+        owner = self._source.parents.get(function)
+        called = owner.name if isinstance(owner, ast.ClassDef) and function.name == "__init__" else function.name
+        callers = [call for call in self._source.calls if self._source.called(call).rpartition(".")[2] == called]
+        first = self._caller % len(callers) if callers else 0
+        for call in [*callers[first:], *callers[:first]]:
             given = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
             if given is None and position < len(call.args):
                 given = call.args[position]
@@ -246,6 +284,8 @@ def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveC
     # Folders that a Trainer or a callback saves to by itself.
     for call in source.calls:
         name, folder = source.called(call).rpartition(".")[2], ""
+        if name in source.classes:
+            continue
         if name == "ModelCheckpoint":
             folder = "dirpath" if framework == LIGHTNING else "filepath"
         elif name == "BackupAndRestore" and framework == KERAS:
@@ -280,7 +320,7 @@ def _matching(
         if at is None and "." in name:
             at = methods.get(name.rpartition(".")[2])
         if at is not None:
-            yield SaveCall(call, places.of(_given(call, *at)))
+            yield from (SaveCall(call, place) for place in places.all_of(_given(call, *at)))
 
 
 def _given(call: ast.Call, position: int, name: str) -> ast.expr | None:

@@ -193,7 +193,7 @@ def _is_after(source: ScriptSource, call: ast.Call, loop: TrainingLoop | None) -
         # `model.train()` only sets a mode.
         fits = (other for other in source.calls if _FITS.search(source.called(other)))
         return any(fit.lineno < call.lineno for fit in fits)
-    if call in ast.walk(loop.node):
+    if call in ast.walk(loop.node) or source.called(call).rpartition(".")[2] == getattr(loop.scope, "name", ""):
         return False
     scope = source.scope(call)
     if scope is loop.scope:
@@ -216,23 +216,22 @@ def _changes(
     switches: Sequence[_LoadSwitch],
 ) -> Iterator[Change]:
     repeated = [save for save in saves if not _is_after(source, save.call, loop)]
-    # An argument, or a change of one line, sends these to where the next machine looks.
     places = [save.place for save in repeated]
-    is_kept = all(place.head in (Head.ARGUMENT, Head.LITERAL) or of_machine(place) for place in places)
+    is_kept = all(place.head in _MOVABLE or of_machine(place) for place in places)
     if change := FRAMEWORK_CHANGES.get(framework):
         if not (framework == KERAS and any(of_machine(save.place) for save in saves)):
             yield from change(source, framework)
     elif repeated and (loads or switches) and is_kept:
         # What the script saves under a fixed name goes to the folder that spotctl keeps.
-        fixed = [place for place in places if place.head is Head.LITERAL]
-        literals = {place.literal: _kept_place(place, fixed) for place in fixed if place.literal is not None}
+        fixed = [place for place in places if place.literal is not None]
+        literals = {place.literal: _kept_place(place, fixed, source) for place in fixed if place.literal is not None}
         if literals or switches:
             yield from _with_os(source)
         for literal in sorted(literals, key=lambda node: node.lineno):
             yield from _replaced(source, literal, literals[literal])
         for switch in switches:
             tail = f' + "{switch.load.place.tail}"' if switch.load.place.tail else ""
-            file = f"{_kept_place(switch.load.place, fixed)}{tail}"
+            file = f"{_kept_place(switch.load.place, fixed, source)}{tail}"
             chosen = f'"{switch.wanted}" if os.path.exists({file}) else {source.code(switch.literal)}'
             yield from _replaced(source, switch.literal, chosen)
     elif loop is not None and loop.states:
@@ -246,11 +245,18 @@ def _changes(
 REPLACE, INSERT = "replace", "insert"
 
 
+_MOVABLE = (Head.ARGUMENT, Head.LITERAL, Head.EXPRESSION)
+"""Where a path begins that an argument, or a change of one line, sends to where the next machine looks."""
+
 _FOLDER = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".")'
 
 
-def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace]) -> str:
+def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: ScriptSource) -> str:
     """A fixed file or folder as an expression in the folder that spotctl keeps: the only folder is that one."""
+    if place.head is Head.EXPRESSION:
+        chosen = f'os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {place.name}'
+        path = next((name for name, full in source.aliases.items() if full == "pathlib.Path"), "pathlib.Path")
+        return f"{path}({chosen})" if f"{path}(" in place.name else chosen
     if place.head is not Head.LITERAL:
         return _FOLDER
     if place.tail and len({other.name for other in fixed}) == 1:

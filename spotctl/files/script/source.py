@@ -44,6 +44,26 @@ class ScriptSource:
         return {node.name: node for node in self.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
     @cached_property
+    def classes(self) -> set[str]:
+        return {node.name for node in self.nodes if isinstance(node, ast.ClassDef)}
+
+    @cached_property
+    def own_values(self) -> dict[str, ast.expr | None]:
+        """What is given to attributes of `self`, by their names; None where several values are."""
+        values: dict[str, ast.expr | None] = {}
+        for node in self.nodes:
+            if not isinstance(node, ast.Assign):
+                continue
+            target, value = node.targets[0], node.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = list(zip(target.elts, value.elts, strict=False))
+            for place, given in pairs:
+                if isinstance(place, ast.Attribute) and self.dotted(place.value) == "self":
+                    values[place.attr] = None if place.attr in values else given
+        return values
+
+    @cached_property
     def aliases(self) -> dict[str, str]:
         """Full names of imported names: `np` for `numpy`, `optim` for `torch.optim`."""
         names: dict[str, str] = {}

@@ -194,6 +194,7 @@ class _Start:
     def __init__(self, trial: "_CommandTrial", number: int, cut: int, *, has_steps: bool) -> None:
         scratch, spec, self._trial = trial.scratch, trial.spec, trial
         self.folder = _unpacked(trial.archive, scratch / f"job-{number}", trial.terms.changed)
+        self._given = set(listing(self.folder))
         self.checkpoint, seen = scratch / f"checkpoint-{number}", scratch / f"seen-{number}"
         folders = {CHECKPOINT_VARIABLE: self.checkpoint}
         folders |= {output_variable(name): scratch / "outputs" / str(number) / name for name in spec.outputs}
@@ -279,6 +280,12 @@ class _Start:
         """Saves that the next machine does not get."""
         return [mark for mark in self.marks if is_progress(mark) and mark.path.startswith(str(self.folder))]
 
+    def changed_files(self) -> list[str]:
+        """Files of the job's folder that are new or other than at the start, the newest first; logs do not count."""
+        files = [file for file in listing(self.folder) if file not in self._given]
+        files = [file for file in files if not file[0].endswith(trial_probe.NO_SAVES) and "tfevents" not in file[0]]
+        return [name for name, *_ in sorted(files, key=lambda file: -file[2])]
+
     def runs_python(self) -> bool:
         return bool(self.marks)
 
@@ -335,7 +342,9 @@ class _CommandTrial:
                 if first.own_saves:
                     where = Path(first.own_saves[-1].path).relative_to(first.folder)
                     return Judgement(Verdict.RESTARTED, f"saved {where} in its folder, which the next machine lacks")
-                return Judgement(Verdict.NOT_SEEN, f"saved nothing in {self._time():.0f} s")
+                changed = first.changed_files()
+                lost = f"; it changed {changed[0]} in its folder, which the next machine lacks" if changed else ""
+                return Judgement(Verdict.NOT_SEEN, f"no save was seen in {self._time():.0f} s{lost}")
             if code is None:
                 break
             self._end(first, code)

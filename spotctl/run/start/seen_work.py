@@ -6,6 +6,7 @@ Weights count as well: a program that goes on to count, but with weights that it
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -114,10 +115,34 @@ def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, 
         answer = _by_counts(begun, done, start, has_weights)
     if answer.verdict is Verdict.RESUMED and has_weights is False:
         return Judgement(Verdict.RESTARTED, f"continued at {here}, but with weights that it had not saved")
+    if (
+        answer.verdict is Verdict.RESUMED
+        and has_weights is None
+        and (older := _older_load(kept, kept_at, after, start))
+    ):
+        return Judgement(Verdict.RESTARTED, f"continued at {here}, but {older}")
     is_unread = start.kind == "save" and not any(mark.kind == "load" and mark.at <= start.at for mark in after)
     if answer.verdict is Verdict.RESUMED and is_unread:
         return Judgement(Verdict.NOT_SEEN, f"went on to save at {here}, but was not seen to read what it had saved")
     return answer
+
+
+def _older_load(kept: Sequence[WorkMark], kept_at: float, after: Sequence[WorkMark], start: WorkMark) -> str:
+    """In words, that a file of an earlier save was read in place of its newest one, where weights were not seen."""
+    written = {_series(mark.path): Path(mark.path).name for mark in kept if is_progress(mark) and mark.at <= kept_at}
+    read: dict[str, list[str]] = {}
+    for mark in after:
+        if mark.kind == "load" and mark.at <= start.at:
+            read.setdefault(_series(mark.path), []).append(Path(mark.path).name)
+    for series, names in read.items():
+        if series in written and written[series] not in names:
+            return f"it read {names[-1]}, although {written[series]} is newer"
+    return ""
+
+
+def _series(path: str) -> str:
+    """The name of a file without its numbers: files of successive saves have the same."""
+    return re.sub(r"\d+", "#", Path(path).name)
 
 
 _Number = tuple[str, int]

@@ -23,7 +23,7 @@ _ROOTS = [root for root in os.environ.get("SPOTCTL_TRIAL_ROOTS", "").split(os.pa
 _LIBRARIES = ("/transformers/", "/lightning/", "/pytorch_lightning/", "/keras/", "/torchtitan/")
 """Libraries whose loops are as good as the script's own."""
 
-_NO_SAVES = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".pyc", ".png", ".svg", ".lock", ".md")
+NO_SAVES = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".pyc", ".png", ".svg", ".lock", ".md")
 _MAX_LINES = 50_000
 _WEIGHTS = 8
 _DEPTH = 60
@@ -231,7 +231,7 @@ def _before_step(optimizer: Any, *_: Any) -> None:
 def _is_save(path: str) -> bool:
     path = os.path.abspath(path)
     below: bool = any(path.startswith(root + os.sep) for root in _ROOTS)
-    return below and not path.startswith(_FOLDER) and not path.endswith(_NO_SAVES) and "tfevents" not in path
+    return below and not path.startswith(_FOLDER) and not path.endswith(NO_SAVES) and "tfevents" not in path
 
 
 def _audit(event: str, arguments: Any) -> None:

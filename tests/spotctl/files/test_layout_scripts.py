@@ -21,10 +21,13 @@ CHANGES = {
     "init_from": 2,
     "init_from_for": 2,
     "init_from_while": 2,
+    "lit_autoencoder": 2,
     "newest_glob": 1,
     "no_save": 2,
     "partial_fit": 1,
     "sharded": 1,
+    "titan_train": 1,
+    "train_gpt": 2,
 }
 """The lines to change; the others need none."""
 
@@ -34,6 +37,11 @@ ARGUMENTS = {
     "latest_word": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/state.pt >/dev/null 2>&1 &&"
     " echo --resume_from_checkpoint latest)",
     "resume_switch": f"--save-dir {FOLDER} $(ls -d {FOLDER}/last.pth >/dev/null 2>&1 && echo --resume)",
+    "run_classification": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/pytorch_model.bin 2>/dev/null | sort -V |"
+    " sed -n '$ {s|/pytorch_model.bin$||; s|^|--resume_from_checkpoint |; p}')",
+    "run_clm_no_trainer": f"--output_dir {FOLDER} $(ls -d {FOLDER}/step_*/random_states_0.pkl"
+    f" {FOLDER}/epoch_*/random_states_0.pkl 2>/dev/null | sort -V |"
+    " sed -n '$ {s|/random_states_0.pkl$||; s|^|--resume_from_checkpoint |; p}')",
     "skips_batches": f"--checkpoint {FOLDER}/mid.pt",
     "trainer_class": f"--out {FOLDER}",
 }
@@ -43,8 +51,14 @@ LIARS = {
     "liar_old_file": r"(went back to step|repeated step) \d+",
     "liar_counts_only": r"continued at global_step \d+, but with weights that it had not saved",
     "liar_init_from": r"began again at iter_num 0",
+    "liar_main_shapes": r"began again at epoch 0, i 0, with the weights that it had saved",
+    "liar_np_mlp": r"continued at it \d+, but it read state_\d+.npz, although state_\d+.npz is newer",
+    "liar_pretrain_ds": r"continued at global_steps \d+, but with weights that it had not saved",
 }
-HONEST = sorted({path.stem for path in SCRIPTS.glob("*.py")} - LIARS.keys())
+NOT_READ = {"ddpm_toy", "stream_sgd"}
+"""One resumes only with a variable of its own, and one saves into a database: neither is promised to resume."""
+
+HONEST = sorted({path.stem for path in SCRIPTS.glob("*.py")} - LIARS.keys() - NOT_READ)
 
 
 @pytest.fixture(autouse=True)
@@ -81,12 +95,13 @@ def test_each_layout_is_seen_to_resume(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", sorted(LIARS))
+@pytest.mark.parametrize("name", sorted({*LIARS, *NOT_READ}))
 def test_a_liar_is_never_seen_to_resume(name: str) -> None:
     shutil.copy(SCRIPTS / f"{name}.py", ".")
     script = spotctl("init", f"{name}.py", "--json", "--try").json["script"]
     tried = script["tried"]
     assert tried["verdict"] in ("restarted", "not seen"), tried
-    if tried["verdict"] == "restarted":
+    if tried["verdict"] == "restarted" and name in LIARS:
         assert re.search(LIARS[name], tried["saw"]), tried
         assert (script["resumes"], script["changes"]) == (False, [])
+    assert script["resumes"] is not True or tried["verdict"] == "not seen"

@@ -183,9 +183,14 @@ def test_resuming_resumes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "run", "seconds", "saw"),
     [
-        ("import time\nfor step in range(10**6):\n    time.sleep(0.01)\n", "python train.py", 4.0, "saved nothing in"),
+        (
+            "import time\nfor step in range(10**6):\n    time.sleep(0.01)\n",
+            "python train.py",
+            4.0,
+            "no save was seen in",
+        ),
         ("print('done')\n", "python train.py", SECONDS, "without a save in its loop"),
-        ("", "while :; do sleep 1; done", 4.0, "saved nothing in"),
+        ("", "while :; do sleep 1; done", 4.0, "no save was seen in"),
     ],
     ids=["no save", "no loop", "no Python"],
 )
