@@ -37,8 +37,8 @@ ARGUMENTS = {
     "latest_word": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/state.pt >/dev/null 2>&1 &&"
     " echo --resume_from_checkpoint latest)",
     "resume_switch": f"--save-dir {FOLDER} $(ls -d {FOLDER}/last.pth >/dev/null 2>&1 && echo --resume)",
-    "run_classification": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/pytorch_model.bin 2>/dev/null | sort -V |"
-    " sed -n '$ {s|/pytorch_model.bin$||; s|^|--resume_from_checkpoint |; p}')",
+    "run_classification": f"--output_dir {FOLDER} $(ls -d {FOLDER}/checkpoint-*/pytorch_model.bin 2>/dev/null |"
+    " sort -V | sed -n '$ {s|/pytorch_model.bin$||; s|^|--resume_from_checkpoint |; p}')",
     "run_clm_no_trainer": f"--output_dir {FOLDER} $(ls -d {FOLDER}/step_*/random_states_0.pkl"
     f" {FOLDER}/epoch_*/random_states_0.pkl 2>/dev/null | sort -V |"
     " sed -n '$ {s|/random_states_0.pkl$||; s|^|--resume_from_checkpoint |; p}')",

@@ -39,7 +39,9 @@ class Denoiser(nn.Module):
         super().__init__()
         self.register_buffer("freqs", torch.randn(3, 32))
         self.inp = nn.Linear(64, w)
-        self.mid = nn.ModuleList(nn.Sequential(nn.LayerNorm(w), nn.Linear(w, w), nn.SiLU(), nn.Linear(w, w)) for _ in range(3))
+        self.mid = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(w), nn.Linear(w, w), nn.SiLU(), nn.Linear(w, w)) for _ in range(3)
+        )
         self.out = nn.Linear(w, 2)
 
     def forward(self, x, t):
@@ -61,14 +63,24 @@ step, avg = 0, None
 
 def save():
     name = f"ckpt_{step:06d}.pt"
-    torch.save(dict(step=step, avg=avg, net=net.state_dict(), ema=ema.state_dict(), opt=opt.state_dict(),
-                    sched=sched.state_dict(), rng=torch.get_rng_state()), run / (name + ".tmp"))
+    torch.save(
+        dict(
+            step=step,
+            avg=avg,
+            net=net.state_dict(),
+            ema=ema.state_dict(),
+            opt=opt.state_dict(),
+            sched=sched.state_dict(),
+            rng=torch.get_rng_state(),
+        ),
+        run / (name + ".tmp"),
+    )
     os.replace(run / (name + ".tmp"), run / name)
     link = run / ".latest_new"
     link.unlink(missing_ok=True)
     link.symlink_to(name)
     os.replace(link, run / "latest")
-    for old in sorted(run.glob("ckpt_*.pt"))[:-args.keep]:
+    for old in sorted(run.glob("ckpt_*.pt"))[: -args.keep]:
         old.unlink()
 
 
@@ -89,8 +101,10 @@ resume = os.environ.get("RESUME", "")
 if resume:
     path = run / "latest" if resume == "latest" else Path(resume)
     ck = torch.load(path)
-    net.load_state_dict(ck["net"]); ema.load_state_dict(ck["ema"])
-    opt.load_state_dict(ck["opt"]); sched.load_state_dict(ck["sched"])
+    net.load_state_dict(ck["net"])
+    ema.load_state_dict(ck["ema"])
+    opt.load_state_dict(ck["opt"])
+    sched.load_state_dict(ck["sched"])
     torch.set_rng_state(ck["rng"])
     step, avg = ck["step"], ck["avg"]
     print(f"resumed {path.resolve().name} @ step {step}")

@@ -3,6 +3,7 @@
 Run `python np_mlp.py`. If it is interrupted, run it again and it goes on where it was.
 Delete the folder np_state/ to begin anew.
 """
+
 import glob
 import json
 import os
@@ -101,12 +102,15 @@ def main():
         for k in params:
             m[k] = 0.9 * m[k] + 0.1 * grads[k]
             v[k] = 0.999 * v[k] + 0.001 * grads[k] ** 2
-            mh, vh = m[k] / (1 - 0.9 ** it), v[k] / (1 - 0.999 ** it)
+            mh, vh = m[k] / (1 - 0.9**it), v[k] / (1 - 0.999**it)
             params[k] = params[k] - LR * mh / (np.sqrt(vh) + 1e-8)
         if it % PRINT_EVERY == 0:
             mse = np.mean((forward(params, xv)[-1] - yv) ** 2)
-            print("iter %6d / %d   batch mse %.5f   val mse %.5f   (%.1fs)"
-                  % (it, N_ITERS, np.mean((acts[-1] - y) ** 2), mse, time.time() - t0), flush=True)
+            print(
+                "iter %6d / %d   batch mse %.5f   val mse %.5f   (%.1fs)"
+                % (it, N_ITERS, np.mean((acts[-1] - y) ** 2), mse, time.time() - t0),
+                flush=True,
+            )
         if it % SAVE_EVERY == 0:
             save_state(it, params, m, v)
     print("finished, val mse %.5f" % np.mean((forward(params, xv)[-1] - yv) ** 2))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Pretrain a small sequence model with a ZeRO-like engine (single process, logical shards).
 
-    python pretrain_ds.py --save ds_ckpts
-    python pretrain_ds.py --save ds_ckpts --load ds_ckpts
+python pretrain_ds.py --save ds_ckpts
+python pretrain_ds.py --save ds_ckpts --load ds_ckpts
 """
+
 import argparse
 import os
 import time
@@ -24,7 +25,9 @@ class SeqModel(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(vocab, hidden)
         self.lstm = nn.LSTM(hidden, hidden, batch_first=True)
-        self.ffn = nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, 2 * hidden), nn.GELU(), nn.Linear(2 * hidden, vocab))
+        self.ffn = nn.Sequential(
+            nn.LayerNorm(hidden), nn.Linear(hidden, 2 * hidden), nn.GELU(), nn.Linear(2 * hidden, vocab)
+        )
 
     def forward(self, ids):
         return self.ffn(self.lstm(self.embed(ids))[0])
@@ -55,13 +58,25 @@ class Engine:
         path = os.path.join(save_dir, tag)
         os.makedirs(path, exist_ok=True)
         module = {f"module.{k}": v for k, v in self.module.state_dict().items()}
-        torch.save({"module": module, "lr_scheduler": self.lr_scheduler.state_dict(),
-                    "global_steps": self.global_steps, "global_samples": self.global_samples,
-                    "dp_world_size": WORLD}, os.path.join(path, "mp_rank_00_model_states.pt"))
+        torch.save(
+            {
+                "module": module,
+                "lr_scheduler": self.lr_scheduler.state_dict(),
+                "global_steps": self.global_steps,
+                "global_samples": self.global_samples,
+                "dp_world_size": WORLD,
+            },
+            os.path.join(path, "mp_rank_00_model_states.pt"),
+        )
         osd = self.optimizer.state_dict()
         for rank in range(WORLD):
-            torch.save({"state": {k: v for k, v in osd["state"].items() if k % WORLD == rank}, "param_groups": osd["param_groups"]},
-                       os.path.join(path, f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"))
+            torch.save(
+                {
+                    "state": {k: v for k, v in osd["state"].items() if k % WORLD == rank},
+                    "param_groups": osd["param_groups"],
+                },
+                os.path.join(path, f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"),
+            )
         with open(os.path.join(save_dir, "latest"), "w") as f:
             f.write(tag)
         print_rank_0(f"Saved checkpoint {tag} to {save_dir}")
@@ -114,7 +129,9 @@ if __name__ == "__main__":
     while engine.global_steps < args.train_iters:
         loss = engine.train_batch(batch_for(engine.global_steps, args))
         if engine.global_steps % 10 == 0:
-            print_rank_0(f"iteration {engine.global_steps:>6}/{args.train_iters} | consumed samples: {engine.global_samples} | "
-                         f"lr: {engine.lr_scheduler.get_last_lr()[0]:.3e} | lm loss: {loss:.6f}")
+            print_rank_0(
+                f"iteration {engine.global_steps:>6}/{args.train_iters} | consumed samples: {engine.global_samples} | "
+                f"lr: {engine.lr_scheduler.get_last_lr()[0]:.3e} | lm loss: {loss:.6f}"
+            )
         if engine.global_steps % args.save_interval == 0:
             engine.save_checkpoint(args.save)

@@ -1,4 +1,5 @@
 """Autoencoder in "lightning style" without lightning itself. Muon for matrices, AdamW for the rest."""
+
 from pathlib import Path
 
 import torch
@@ -60,12 +61,22 @@ class Trainer:
     def save_checkpoint(self, path):
         tmp = Path(str(path) + ".part")
         tmp.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({
-            "epoch": self.current_epoch, "global_step": self.global_step, "rng": torch.get_rng_state(),
-            "state_dict": self.model.state_dict(), "optimizer_states": [o.state_dict() for o in self.optimizers],
-            "callbacks": {"ModelCheckpoint": {"best_model_path": self.ckpt.best_model_path,
-                                              "best_model_score": self.ckpt.best_model_score}},
-        }, tmp)
+        torch.save(
+            {
+                "epoch": self.current_epoch,
+                "global_step": self.global_step,
+                "rng": torch.get_rng_state(),
+                "state_dict": self.model.state_dict(),
+                "optimizer_states": [o.state_dict() for o in self.optimizers],
+                "callbacks": {
+                    "ModelCheckpoint": {
+                        "best_model_path": self.ckpt.best_model_path,
+                        "best_model_score": self.ckpt.best_model_score,
+                    }
+                },
+            },
+            tmp,
+        )
         tmp.replace(path)
 
     def restore(self, path):
@@ -97,13 +108,18 @@ class Trainer:
             model.eval()
             with torch.no_grad():
                 val_loss = sum(model.validation_step(b).item() for b in val_loader) / len(val_loader)
-            print(f"Epoch {self.current_epoch}: train_loss={loss.item():.5f} val_loss={val_loss:.5f} "
-                  f"v_steps={self.global_step}", flush=True)
+            print(
+                f"Epoch {self.current_epoch}: train_loss={loss.item():.5f} val_loss={val_loss:.5f} "
+                f"v_steps={self.global_step}",
+                flush=True,
+            )
             if val_loss < self.ckpt.best_model_score:
                 if self.ckpt.best_model_path:
                     Path(self.ckpt.best_model_path).unlink(missing_ok=True)
                 self.ckpt.best_model_score = val_loss
-                self.ckpt.best_model_path = str(self.ckpt.dirpath / f"epoch={self.current_epoch}-val_loss={val_loss:.4f}.ckpt")
+                self.ckpt.best_model_path = str(
+                    self.ckpt.dirpath / f"epoch={self.current_epoch}-val_loss={val_loss:.4f}.ckpt"
+                )
                 self.save_checkpoint(self.ckpt.best_model_path)
             self.save_checkpoint(self.ckpt.last)
             self.current_epoch += 1
@@ -117,4 +133,9 @@ if __name__ == "__main__":
     ds = TensorDataset(torch.tanh(torch.randn(5000, 12) @ w1 / 3.5) @ w2)
     train, val = random_split(ds, [4000, 1000])
     trainer = Trainer(max_epochs=150, checkpoint_callback=ModelCheckpoint("lightning_logs/ae/checkpoints"))
-    trainer.fit(LitAutoEncoder(), DataLoader(train, batch_size=32, shuffle=True), DataLoader(val, batch_size=250), ckpt_path="last")
+    trainer.fit(
+        LitAutoEncoder(),
+        DataLoader(train, batch_size=32, shuffle=True),
+        DataLoader(val, batch_size=250),
+        ckpt_path="last",
+    )

@@ -1,4 +1,5 @@
 """Text-classification example with a small Trainer (the API loosely follows transformers.Trainer)."""
+
 import argparse
 import json
 import os
@@ -14,7 +15,9 @@ _re_checkpoint = re.compile(r"^checkpoint\-(\d+)$")
 
 def list_checkpoints(folder):
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    found = [n for n in names if _re_checkpoint.match(n) and os.path.isfile(os.path.join(folder, n, "trainer_state.json"))]
+    found = [
+        n for n in names if _re_checkpoint.match(n) and os.path.isfile(os.path.join(folder, n, "trainer_state.json"))
+    ]
     return [os.path.join(folder, n) for n in sorted(found, key=lambda n: int(_re_checkpoint.match(n).group(1)))]
 
 
@@ -50,7 +53,7 @@ class Trainer:
         with open(os.path.join(out, "trainer_state.json"), "w") as f:
             f.write(json.dumps(self.state, indent=2, sort_keys=True) + "\n")
         print(f"Saving model checkpoint to {out}")
-        for old in list_checkpoints(self.args.output_dir)[:-self.args.save_total_limit]:
+        for old in list_checkpoints(self.args.output_dir)[: -self.args.save_total_limit]:
             shutil.rmtree(old)
 
     def _load_from_checkpoint(self, ckpt):
@@ -73,7 +76,7 @@ class Trainer:
         while self.state["global_step"] < self.state["max_steps"]:
             epoch, first = divmod(self.state["global_step"], self.steps_per_epoch)
             order = torch.from_numpy(np.random.default_rng(args.seed + epoch).permutation(len(self.train_data[0])))
-            for idx in order[:self.steps_per_epoch * bs].split(bs)[first:]:
+            for idx in order[: self.steps_per_epoch * bs].split(bs)[first:]:
                 loss = nn.functional.cross_entropy(self.model(self.train_data[0][idx]), self.train_data[1][idx])
                 self.optimizer.zero_grad()
                 loss.backward()
@@ -83,7 +86,12 @@ class Trainer:
                 self.state["global_step"] += 1
                 self.state["epoch"] = self.state["global_step"] / self.steps_per_epoch
                 if self.state["global_step"] % args.logging_steps == 0:
-                    self.log({"loss": round(tr_loss / args.logging_steps, 4), "learning_rate": self.lr_scheduler.get_last_lr()[0]})
+                    self.log(
+                        {
+                            "loss": round(tr_loss / args.logging_steps, 4),
+                            "learning_rate": self.lr_scheduler.get_last_lr()[0],
+                        }
+                    )
                     tr_loss = 0.0
                 if self.state["global_step"] % args.save_steps == 0:
                     self.evaluate()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python
 # coding=utf-8
 """Train a small causal language model on a synthetic corpus *without* using a Trainer."""
+
 import argparse
 import logging
 import math
@@ -70,8 +71,12 @@ def main():
     torch.manual_seed(args.seed)
     data, g = make_corpus(1024, 49), torch.Generator()
     train_dataset, eval_ids = TensorDataset(data[:960]), data[960:]
-    train_dataloader = DataLoader(train_dataset, sampler=RandomSampler(train_dataset, generator=g),
-                                  batch_size=args.per_device_train_batch_size, generator=g)
+    train_dataloader = DataLoader(
+        train_dataset,
+        sampler=RandomSampler(train_dataset, generator=g),
+        batch_size=args.per_device_train_batch_size,
+        generator=g,
+    )
     steps_per_epoch = len(train_dataloader)
     max_train_steps = args.num_train_epochs * steps_per_epoch
     model, loss_fn = TinyLM(), nn.CrossEntropyLoss()
@@ -108,8 +113,10 @@ def main():
         model.eval()
         with torch.no_grad():
             eval_loss = loss_fn(model(eval_ids[:, :-1]).flatten(0, 1), eval_ids[:, 1:].flatten()).item()
-        logger.info(f"epoch {epoch}: perplexity: {math.exp(eval_loss):.4f} eval_loss: {eval_loss:.4f} "
-                    f"train_loss: {total_loss / (step + 1):.4f} completed_steps: {completed_steps}")
+        logger.info(
+            f"epoch {epoch}: perplexity: {math.exp(eval_loss):.4f} eval_loss: {eval_loss:.4f} "
+            f"train_loss: {total_loss / (step + 1):.4f} completed_steps: {completed_steps}"
+        )
         if not every:
             save_state(os.path.join(args.output_dir, f"epoch_{epoch}"), objects)
             shutil.rmtree(os.path.join(args.output_dir, f"epoch_{epoch - 3}"), ignore_errors=True)

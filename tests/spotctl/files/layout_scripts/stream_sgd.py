@@ -4,6 +4,7 @@ sqlite file, so the job can be stopped at any time; just start it again.
 
 usage: stream_sgd.py [state.db]
 """
+
 import os
 import pickle
 import sqlite3
@@ -48,7 +49,7 @@ def load(db):
 
 
 def save(db, st, rows):
-    with db:   # one transaction: either everything or nothing
+    with db:  # one transaction: either everything or nothing
         db.execute("REPLACE INTO state VALUES ('pickle', ?)", (pickle.dumps(st),))
         db.execute("REPLACE INTO state VALUES ('next_chunk', ?)", (st["next"],))
         db.executemany("REPLACE INTO history VALUES (?, ?, ?, ?)", rows)
@@ -61,9 +62,12 @@ def main():
     st = load(db)
     if st is None:
         print("no state in %s, starting a new run" % path)
-        st = {"next": 0, "scaler": StandardScaler(),
-              "sgd": SGDClassifier(loss="log_loss", alpha=1e-5, random_state=0),
-              "mlp": MLPClassifier((48, 48), random_state=0, learning_rate_init=5e-4)}
+        st = {
+            "next": 0,
+            "scaler": StandardScaler(),
+            "sgd": SGDClassifier(loss="log_loss", alpha=1e-5, random_state=0),
+            "mlp": MLPClassifier((48, 48), random_state=0, learning_rate_init=5e-4),
+        }
     else:
         print("found state in %s, continuing with chunk %d of %d" % (path, st["next"], N_CHUNKS))
 
@@ -81,8 +85,11 @@ def main():
             Z = st["scaler"].transform(Xt)
             a, b = accuracy_score(yt, st["sgd"].predict(Z)), accuracy_score(yt, st["mlp"].predict(Z))
             rows.append((i, a, b, time.time()))
-            print("chunk %5d  seen %8d  sgd acc %.4f  mlp acc %.4f  mlp loss %.4f"
-                  % (i, (i + 1) * CHUNK, a, b, st["mlp"].loss_), flush=True)
+            print(
+                "chunk %5d  seen %8d  sgd acc %.4f  mlp acc %.4f  mlp loss %.4f"
+                % (i, (i + 1) * CHUNK, a, b, st["mlp"].loss_),
+                flush=True,
+            )
         if time.time() - last > SAVE_SECONDS:
             save(db, st, rows)
             last = time.time()

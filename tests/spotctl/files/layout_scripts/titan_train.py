@@ -42,6 +42,7 @@ def load_config(argv):
 
 class TokenStream:
     """Endless stream of Markov text; knows where it is."""
+
     def __init__(self, vocab, batch, seq, seed):
         self.table = torch.randint(0, vocab, (vocab, 3), generator=torch.Generator().manual_seed(seed))
         self.shape, self.seed, self.pos = (batch, seq + 1), seed, 0
@@ -82,12 +83,22 @@ def main():
     data = TokenStream(cfg["model"]["vocab_size"], t["local_batch_size"], t["seq_len"], t["seed"])
     model = Decoder(**cfg["model"])
     optim = torch.optim.AdamW(model.parameters(), lr=cfg["optimizer"]["lr"], weight_decay=0.1)
-    sched = torch.optim.lr_scheduler.LambdaLR(optim, lambda s: min((s + 1) / t["warmup_steps"], 1 - 0.9 * s / t["steps"]))
+    sched = torch.optim.lr_scheduler.LambdaLR(
+        optim, lambda s: min((s + 1) / t["warmup_steps"], 1 - 0.9 * s / t["steps"])
+    )
     counters = {"step": 0, "ntokens_seen": 0}
-    optimizer = SimpleNamespace(state_dict=lambda: get_optimizer_state_dict(model, optim),
-                                load_state_dict=lambda sd: set_optimizer_state_dict(model, optim, sd))
+    optimizer = SimpleNamespace(
+        state_dict=lambda: get_optimizer_state_dict(model, optim),
+        load_state_dict=lambda sd: set_optimizer_state_dict(model, optim, sd),
+    )
     train_state = SimpleNamespace(state_dict=counters.copy, load_state_dict=counters.update)
-    states = {"model": model, "lr_scheduler": sched, "optimizer": optimizer, "dataloader": data, "train_state": train_state}
+    states = {
+        "model": model,
+        "lr_scheduler": sched,
+        "optimizer": optimizer,
+        "dataloader": data,
+        "train_state": train_state,
+    }
     folder = Path(cfg["job"]["dump_folder"]) / c["folder"]
     saved_steps = lambda: sorted(int(p.parent.name.split("-")[1]) for p in folder.glob("step-*/.metadata"))
     if c["enable"] and c["load_step"] != 0 and (steps := saved_steps()):
@@ -112,7 +123,7 @@ def main():
         if c["enable"] and (step % c["interval"] == 0 or step == t["steps"]):
             dcp.save(states, checkpoint_id=folder / f"step-{step}")
             logger.info(f"Saved the checkpoint (step-{step})")
-            for s in saved_steps()[:-c["keep_latest_k"]]:
+            for s in saved_steps()[: -c["keep_latest_k"]]:
                 shutil.rmtree(folder / f"step-{s}")
 
 
