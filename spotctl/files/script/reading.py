@@ -156,7 +156,7 @@ class _LoadSwitch:
     """A load for another value of a constant: `if init_from == "resume"` after `init_from = "scratch"`."""
 
     load: SaveCall
-    literal: ast.Constant
+    literal: ast.expr
     wanted: str
 
 

@@ -236,6 +236,8 @@ class _Start:
         self.marks = self._reader.all()
         self._trial.watch.look()
         now = time.monotonic()
+        # No machine copies what it was ended in the middle of.
+        is_over |= any(mark.kind == "cut" for mark in self.marks)
         if is_over or self._trial.program.checkpoint is None or now - self._looked < _STABLE_SECONDS:
             return
         if self._sync.look():

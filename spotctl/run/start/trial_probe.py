@@ -3,7 +3,8 @@
 A trial starts Python with a copy of this file as `sitecustomize`, so it knows no other module of spotctl, runs in
 whatever Python the user has, and never lets an error of its own reach the script. It appends lines of JSON to a file of
 its process: `step` before a step of the first optimizer (with a few of its weights), `save` before something is written
-below the trial's folder, `done` after that, and `load` for what is read back.
+below the trial's folder, `done` after that, `cut` where the script is killed in the middle of it, and `load` for what
+is read back.
 """
 
 from __future__ import annotations
@@ -247,6 +248,7 @@ def _audit(event: str, arguments: Any) -> None:
                 _write("done", path=os.path.abspath(target))
         elif path and set(mode) & set("wx+") and _is_save(path):
             if _begin_save(path):
+                _write("cut")
                 threading.Timer(_CUT_SECONDS, _end_all).start()
         elif path and "r" in mode and _is_save(path):
             _write("load", path=os.path.abspath(path))
@@ -276,6 +278,7 @@ def _watched(save: Any, position_of_path: int, name: str) -> Any:
         result = save(*args, **options)
         if is_cut:
             # As a machine leaves it that ends in the middle.
+            _write("cut")
             os.truncate(path, os.path.getsize(path) // 2)
             _end_all()
         if known:
