@@ -26,7 +26,7 @@ class Head(StrEnum):
     VARIABLE = "variable"
     LITERAL = "literal"
     EXPRESSION = "expression"
-    """What a name was given, where nothing else is known of it."""
+    """An expression that a name was given, of which nothing else is known."""
     UNKNOWN = "unknown"
 
 

@@ -49,7 +49,7 @@ class ScriptSource:
 
     @cached_property
     def own_values(self) -> dict[str, ast.expr | None]:
-        """What is given to attributes of `self`, by their names; None where several values are."""
+        """Values of the attributes of `self`, by their names; None for one that is given several."""
         values: dict[str, ast.expr | None] = {}
         for node in self.nodes:
             if not isinstance(node, ast.Assign):
