@@ -1,0 +1,57 @@
+"""A process of DistributedDataParallel. With `--checkpoints`, it continues from the newest one, as torchrun expects."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from bench.goodput import workload
+
+SAVING_SHARE = 0.05
+"""A checkpoint is written once the last one took less than this share of the time since."""
+
+
+def main(size: str, *, saves: bool) -> None:
+    """Trains until the cell is over."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    rank, ranks = distributed.get_rank(), distributed.get_world_size()
+    reporter, data = workload.Reporter(), workload.dataset()
+    inner = workload.network(size)
+    optimizer, step = workload.optimizer(inner), 0
+    saved = reporter.folder / "checkpoint.pt"
+    if saves and saved.exists():
+        state = torch.load(saved)
+        inner.load_state_dict(state["module"])
+        optimizer.load_state_dict(state["optimizer"])
+        step = state["step"]
+    module = DistributedDataParallel(inner)
+    began, took, warned = time.monotonic(), 0.0, False
+    while True:
+        step += 1
+        optimizer.zero_grad()
+        workload.objective(module, workload.share(data, step, rank, ranks)).backward()
+        optimizer.step()
+        if rank:
+            continue
+        reporter.commit(step)
+        if reporter.is_over():
+            reporter.final(step, inner)
+            time.sleep(60)
+        due = took < SAVING_SHARE * (time.monotonic() - began)
+        if saves and (due or reporter.is_warned() > warned):
+            warned, start = reporter.is_warned(), time.monotonic()
+            part = saved.with_suffix(f".{os.getpid()}")
+            torch.save({"module": inner.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, part)
+            part.replace(saved)
+            began = time.monotonic()
+            took = began - start
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], saves="--checkpoints" in sys.argv)

@@ -1,0 +1,215 @@
+"""Plays a schedule on a system: starts its processes, kills them from outside, and starts others in their place.
+
+One supervisor does this for all systems alike. A node is everything with its mark in the environment, so that what its
+processes have started dies with it. A node that ends by itself is started again as a killed one is, and counted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.goodput.recorder import Final, Goodput, Recorder, measured
+from bench.goodput.schedule import RESTART_SECONDS, Event
+from bench.goodput.systems import Cell, System
+from bench.goodput.workload import FOLDER, NODE, RECORDER
+from spotctl.agent.container.processes import MARK, kill_marked, marked
+
+WARM_SECONDS = 5.0
+"""From the first commit to the beginning of what is measured."""
+
+START_SECONDS = 120.0
+FINAL_SECONDS = 30.0
+_TURN_SECONDS = 0.02
+_SUBREAPER = 36
+_TICKS = os.sysconf("SC_CLK_TCK")
+COORDINATOR = "coordinator"
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a system did in a cell: its goodput, processor seconds, and the nodes that ended by themselves."""
+
+    goodput: Goodput
+    seconds: float
+    processor_seconds: float
+    losses: int
+    exits: int
+    final: Final | None
+
+
+@dataclass
+class Supervisor:
+    """The processes of one system in one cell."""
+
+    system: System
+    cell: Cell
+    recorder: Recorder = field(default_factory=Recorder)
+    _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _restarts: dict[int, float] = field(default_factory=dict)
+    """When the node with a number is to be started."""
+    _kills: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
+    _lives: int = 0
+    _exits: int = 0
+    _losses: int = 0
+
+    def play(self, first: Sequence[int], events: Sequence[Event], seconds: float) -> Outcome:
+        """Runs the system through the events; raises TimeoutError if it does not start."""
+        adopt_orphans()
+        if self.system.coordinator is not None:
+            self._start(COORDINATOR, self.system.coordinator(self.cell))
+        for node in first:
+            self._restarts[node] = 0.0
+        try:
+            self._until_first_commit()
+            begin = self._wait_until(self.recorder.commits[0].at + WARM_SECONDS)
+            self._exits, used = 0, self._processor_seconds()
+            for event in events:
+                self._wait_until(begin + event.second)
+                self._apply(event)
+            end = self._wait_until(begin + seconds)
+            used = self._processor_seconds() - used
+            exits = self._exits
+            self._finish()
+        finally:
+            self._end_all()
+            self.recorder.close()
+        faults = [begin + event.second + event.warning for event in events]
+        goodput = measured(self.recorder.commits, faults, begin, end)
+        return Outcome(goodput, end - begin, used, self._losses, exits, self.recorder.final)
+
+    def _apply(self, event: Event) -> None:
+        if event.joins:
+            for node in event.nodes:
+                self._restarts.setdefault(node, 0.0)
+        elif event.warning:
+            for node in event.nodes:
+                self._warn(node)
+            self._kills.append((time.time() + event.warning, event.nodes))
+        else:
+            self._kill(event.nodes)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _until_first_commit(self) -> None:
+        until = time.time() + START_SECONDS
+        while not self.recorder.commits:
+            if time.time() > until:
+                raise TimeoutError(f"{self.system.name} did not begin to train; see {self.cell.folder}/*.out")
+            self._turn()
+
+    def _wait_until(self, moment: float) -> float:
+        while time.time() < moment:
+            self._turn()
+        return moment
+
+    def _turn(self) -> None:
+        self.recorder.receive(_TURN_SECONDS)
+        _reap()
+        now = time.time()
+        for due, nodes in [kill for kill in self._kills if kill[0] <= now]:
+            self._kills.remove((due, nodes))
+            self._kill(nodes)
+        for name, process in list(self._running.items()):
+            if name != COORDINATOR and not _is_alive(process.pid):
+                self._exits += 1
+                self._lose(int(name))
+        for node, due in list(self._restarts.items()):
+            if due <= now:
+                del self._restarts[node]
+                self._lives += 1
+                self._start(str(node), self.system.node(self.cell, node, self._lives))
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str, command: Sequence[str]) -> None:
+        home = self.cell.folder / name
+        home.mkdir(exist_ok=True)
+        (self.cell.folder / f"warned-{name}").unlink(missing_ok=True)
+        with (self.cell.folder / f"{name}.out").open("ab") as output:
+            self._running[name] = subprocess.Popen(
+                command,
+                env={**os.environ, **ENVIRONMENT, **self._variables(name, home), **self.system.variables(self.cell)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def _variables(self, name: str, home: Path) -> Mapping[str, str]:
+        shared = {RECORDER: self.recorder.address, FOLDER: str(self.cell.folder), "PYTHONPATH": str(Path.cwd())}
+        return {**shared, NODE: name, MARK: str(home)}
+
+    def _warn(self, node: int) -> None:
+        (self.cell.folder / f"warned-{node}").touch()
+        if self.system.signalled and str(node) in self._running:
+            with suppress(ProcessLookupError):
+                os.kill(self._running[str(node)].pid, signal.SIGTERM)
+
+    def _kill(self, nodes: Sequence[int]) -> None:
+        """All processes of these nodes, at once."""
+        self._losses += len(nodes)
+        for node in nodes:
+            if str(node) in self._running:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._running[str(node)].pid, signal.SIGKILL)
+        for node in nodes:
+            self._lose(node)
+
+    def _lose(self, node: int) -> None:
+        kill_marked(self.cell.folder / str(node))
+        self._running.pop(str(node), None)
+        self._restarts.setdefault(node, time.time() + RESTART_SECONDS)
+
+    def _finish(self) -> None:
+        """Lets the system report the loss of its model."""
+        (self.cell.folder / "end").touch()
+        until = time.time() + FINAL_SECONDS
+        while self.recorder.final is None and time.time() < until:
+            self.recorder.receive(_TURN_SECONDS)
+
+    def _end_all(self) -> None:
+        for name in (*map(str, range(9)), COORDINATOR):
+            kill_marked(self.cell.folder / name)
+        _reap()
+
+    def _processor_seconds(self) -> float:
+        """Of all processes of the system so far, also of those that are gone."""
+        _reap()
+        gone = resource.getrusage(resource.RUSAGE_CHILDREN)
+        homes = self.cell.folder
+        alive = [_processor_ticks(pid) for pid, mark in marked() if mark.is_relative_to(homes)]
+        return gone.ru_utime + gone.ru_stime + sum(alive) / _TICKS
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of all descendants whose parents die, so that their processor time is known."""
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
+def _is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def _processor_ticks(pid: int) -> int:
+    """User and system time of a process, and of its children that it has waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(map(int, fields[11:15]))

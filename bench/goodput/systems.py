@@ -1,0 +1,120 @@
+"""The systems: the command of a node, and of the one coordinator that each may have, which holds no parameters."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from bench.goodput.workload import NODES
+
+TORCHFT_SECONDS = 5.0
+TORCHRUN = "last_call_timeout=1,read_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=5,is_host=0"
+
+
+def free_port() -> int:
+    """A TCP port on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A network, a folder that the processes share, and a port of the coordinator."""
+
+    size: str
+    folder: Path
+    torchft: str = ""
+    port: int = field(default_factory=free_port)
+
+
+def _no_variables(cell: Cell) -> Mapping[str, str]:  # noqa: ARG001 - most systems need none
+    return {}
+
+
+@dataclass(frozen=True)
+class System:
+    """How its processes are started. `signalled`: a warning also reaches the first process of a node as SIGTERM."""
+
+    name: str
+    node: Callable[[Cell, int, int], Sequence[str]]
+    """The command of a node, and which start of a node in this cell it is."""
+    coordinator: Callable[[Cell], Sequence[str]] | None = None
+    variables: Callable[[Cell], Mapping[str, str]] = _no_variables
+    signalled: bool = False
+
+
+# -- DistributedDataParallel, alone and under torchrun ---------------------------------------------------------------
+
+
+def _ddp(cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001 - it is started once
+    place = [f"RANK={node}", f"WORLD_SIZE={NODES}", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={cell.port}"]
+    return ["env", *place, sys.executable, "-m", "bench.goodput.ddp_node", cell.size]
+
+
+def _torchrun(cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001 - each start is alike
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", f"--nnodes=1:{NODES}", "--nproc-per-node=1"),
+        *("--max-restarts=1000", "--monitor-interval=0.1", "--rdzv-backend=c10d", "--rdzv-id=goodput"),
+        *(f"--rdzv-endpoint=127.0.0.1:{cell.port}", f"--rdzv-conf={TORCHRUN}", "--local-addr=127.0.0.1"),
+        *("-m", "bench.goodput.ddp_node", cell.size, "--checkpoints"),
+    ]
+
+
+def _store(cell: Cell) -> Sequence[str]:
+    return [sys.executable, "-m", "spotctl.integrations.gang", "--serve-store", str(cell.port)]
+
+
+# -- torchft ---------------------------------------------------------------------------------------------------------
+
+
+def _replica(wrapper: str, group: str, cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001
+    return [cell.torchft, "-m", "bench.goodput.torchft_node", cell.size, wrapper, group, str(TORCHFT_SECONDS)]
+
+
+def _lighthouse(cell: Cell) -> Sequence[str]:
+    times = ["--heartbeat_timeout_ms", "1000", "--join_timeout_ms", "300", "--quorum_tick_ms", "20"]
+    return [str(Path(cell.torchft).with_name("torchft_lighthouse")), "--min_replicas", "1", *times, "--bind", f"[::]:{cell.port}"]
+
+
+def _lighthouse_address(cell: Cell) -> Mapping[str, str]:
+    return {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{cell.port}"}
+
+
+# -- this project's trainer ------------------------------------------------------------------------------------------
+
+
+def _coordinator(nodes: str, cell: Cell) -> Sequence[str]:
+    secret = cell.folder / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text(secrets.token_hex(32))
+    return [sys.executable, "-m", "bench.goodput.trainer", cell.size, nodes, str(cell.port), str(secret)]
+
+
+def _joined(reliable: int, cell: Cell, node: int, life: int) -> Sequence[str]:
+    kind = ["--reliable"] if node < reliable else []
+    place = [f"127.0.0.1:{cell.port}", "--secret-file", str(cell.folder / "secret"), "--name", f"n{node}-{life}"]
+    return [sys.executable, "-m", "agileml.join", *place, *kind]
+
+
+_TORCHFT = [
+    System(f"torchft-{wrapper}-{group}", partial(_replica, wrapper, group), _lighthouse, _lighthouse_address)
+    for wrapper in ("ddp", "pure", "hand")
+    for group in ("gloo", "baby")
+]
+
+SYSTEMS = {
+    system.name: system
+    for system in (
+        System("ddp", _ddp),
+        *_TORCHFT,
+        System("torchrun", _torchrun, _store),
+        System("trainer", partial(_joined, 0), partial(_coordinator, f"0+{NODES}"), signalled=True),
+        System("trainer-reliable", partial(_joined, 1), partial(_coordinator, f"1+{NODES - 1}"), signalled=True),
+    )
+}

@@ -1,0 +1,82 @@
+"""A replica of torchft, in the environment of torchft: `SIZE WRAPPER GROUP SECONDS`, with the lighthouse in the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.distributed import TCPStore
+from torchft import Manager, ProcessGroupBabyGloo, ProcessGroupGloo
+from torchft.ddp import DistributedDataParallel, PureDistributedDataParallel
+
+from bench.goodput import workload
+
+GROUPS = {"gloo": ProcessGroupGloo, "baby": ProcessGroupBabyGloo}
+
+
+def main(size: str, wrapper: str, group: str, seconds: float) -> None:
+    """Trains until the cell is over, or until this node is warned."""
+    torch.set_num_threads(1)
+    node, longest = os.environ[workload.NODE], timedelta(seconds=seconds)
+    reporter, data = workload.Reporter(), workload.dataset()
+    inner = workload.network(size)
+    optimizer = workload.optimizer(inner)
+
+    def load(state: dict[str, Any]) -> None:
+        inner.load_state_dict(state["module"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    manager = Manager(
+        pg=GROUPS[group](timeout=longest),
+        load_state_dict=load,
+        state_dict=lambda: {"module": inner.state_dict(), "optimizer": optimizer.state_dict()},
+        min_replica_size=1,
+        timeout=longest,
+        quorum_timeout=timedelta(seconds=10),
+        connect_timeout=longest,
+        rank=0,
+        world_size=1,
+        store_addr="127.0.0.1",
+        store_port=store.port,
+        hostname="127.0.0.1",
+        replica_id=f"node{node}",
+    )
+    wrappers = {"ddp": DistributedDataParallel, "pure": PureDistributedDataParallel}
+    module = wrappers[wrapper](manager, inner) if wrapper in wrappers else inner
+    while not reporter.is_warned(node):
+        manager.start_quorum()
+        optimizer.zero_grad()
+        batch = workload.share(data, manager.current_step() + 1, int(node), workload.NODES)
+        workload.objective(module, batch).backward()
+        if wrapper == "hand":
+            _reduce(manager, inner)
+        length = len(batch[0])
+        if manager.should_commit():
+            optimizer.step()
+            reporter.commit(manager.current_step(), length if manager.is_participating() else 0, node)
+        else:
+            reporter.commit(manager.current_step(), 0, node, redone=length)
+        if reporter.is_over():
+            reporter.final(manager.current_step(), inner)
+            break
+    manager.shutdown(wait=False)
+    os._exit(0)
+
+
+def _reduce(manager: Manager, module: nn.Module) -> None:
+    """Means of all gradients at once."""
+    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    whole = _flatten_dense_tensors(gradients)
+    manager.allreduce(whole).wait()
+    for gradient, mean in zip(gradients, _unflatten_dense_tensors(whole, gradients), strict=True):
+        gradient.copy_(mean)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4], float(sys.argv[4]))

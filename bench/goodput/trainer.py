@@ -1,0 +1,64 @@
+"""The coordinator of this project's trainer: it holds no parameters. Nodes join it by `python -m agileml.join`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from functools import partial
+from math import inf
+from pathlib import Path
+
+import torch
+
+from agileml.core.events import Iteration
+from agileml.engines.attached import AttachedJob
+from agileml.engines.local.fleet import prepare_job
+from agileml.job import Stopping, TrainingJob
+from agileml.roles.node import JobSettings
+from agileml.runtime.folders import read_secret
+from agileml.runtime.output import show
+from agileml.torch import TorchModule
+from agileml.training import parse_nodes, source_of
+from agileml.transport import TcpAddress
+from bench.goodput import workload
+
+PARTS = 6
+"""As many shares of a batch for each of three nodes as for each of two."""
+
+
+def main(size: str, nodes: str, port: int, secret: Path) -> None:
+    """Trains until the cell is over."""
+    torch.set_num_threads(1)
+    trainer = TorchModule(
+        partial(workload.network, size),
+        workload.dataset,
+        workload.objective,
+        workload.optimizer,
+        batch_size=workload.BATCH,
+        parts=PARTS,
+        shuffle=False,
+        tolerance=inf,
+    )
+    reporter = workload.Reporter()
+
+    def finished(iteration: Iteration) -> None:
+        reporter.commit(iteration.clock, redone=iteration.redone * workload.BATCH // PARTS)
+
+    reliable, transient = parse_nodes(nodes)
+    job = TrainingJob(source_of(trainer), reliable, transient, Stopping(seconds=3600), JobSettings(loss_sample=0))
+    listen = TcpAddress("127.0.0.1", port)
+    given = prepare_job(job, show), None, read_secret(secret), finished, 0, show, listen
+    with closing(AttachedJob(*given)) as attached:
+        stopped = False
+        while (trained := attached.turn(0.05)) is None:
+            if not stopped and reporter.is_over():
+                stopped = True
+                attached.stop()
+        module = workload.network(size)
+        module.load_state_dict(trainer.state_dict(trained.model))
+        reporter.final(attached.last_clock, module)
+        attached.release(5.0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
