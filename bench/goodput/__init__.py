@@ -1,1 +1,1 @@
-"""Goodput of elastic training systems next to each other, through the same losses of machines: `python -m bench.goodput`."""
+"""Goodput of elastic training systems next to each other, while machines are lost: `python -m bench.goodput`."""

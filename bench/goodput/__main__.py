@@ -1,4 +1,8 @@
-"""`python -m bench.goodput --torchft PYTHON`: goodput of elastic training systems through the same losses of machines."""
+"""`python -m bench.goodput --torchft PYTHON [--sample | --cells SIZE:SCHEDULE:SYSTEM,...]`: the table of goodput.
+
+Every system trains the same network on the same batches in the same three processes of one thread, while one supervisor
+plays one schedule on it. PYTHON is that of an environment with torchft, which is never a dependency of this project.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +13,166 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.goodput import schedule
 from bench.goodput.supervisor import Outcome, Supervisor
-from bench.goodput.systems import SYSTEMS, Cell
+from bench.goodput.systems import SYSTEMS, TORCHFT, Cell
 from bench.goodput.workload import BATCH, NODES, WIDTHS
 
+INSTALL = "pip install torchft==0.2.0 opentelemetry-exporter-otlp-proto-http, with the torch of this environment"
+QUIET_SECONDS, SECONDS, SAMPLE_SECONDS = 25.0, 48.0, 20.0
+BUSY_LOAD = 4.0
+"""Above this load, what else the computer did is said beside the figures."""
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--torchft", default="")
-    parser.add_argument("--systems", default="ddp,trainer")
-    parser.add_argument("--sizes", default="1m")
-    parser.add_argument("--schedules", default="none")
-    parser.add_argument("--seconds", type=float, default=45)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", action="store_true")
-    args = parser.parse_args()
-    for size in args.sizes.split(","):
-        for kind in args.schedules.split(","):
-            for name in args.systems.split(","):
-                folder = Path(tempfile.mkdtemp(prefix="gp"))
-                try:
-                    outcome = Supervisor(SYSTEMS[name], Cell(size, folder, args.torchft)).play(schedule.first_nodes(kind), schedule.drawn(kind, args.seconds, args.seed), args.seconds)
-                except TimeoutError as e:
-                    print(e); continue
-                g = outcome.goodput
-                print(f"{size:4} {kind:9} {name:20} {g.useful/outcome.seconds:8.0f}/s {g.useful/outcome.processor_seconds:8.0f}/cpu-s cpu {outcome.processor_seconds:5.1f} step {g.step_seconds*1000:6.1f} ms pauses {[round(p,2) for p in g.pauses]} redone {g.redone} losses {outcome.losses} exits {outcome.exits} final {outcome.final} load {os.getloadavg()[0]:.1f} {folder if args.keep else ''}", flush=True)
+OURS = "trainer,trainer-tls,trainer-reliable"
+FULL = [
+    *(f"{size}:none:ddp,torchft-hand-gloo,torchft-pure-gloo,trainer,trainer-tls" for size in WIDTHS),
+    f"1m:kills:torchft-ddp-gloo,{','.join(TORCHFT)},torchrun,{OURS}",
+    *(f"{size}:kills:torchft-hand-gloo,torchft-pure-gloo,torchrun,{OURS}" for size in ("19k", "16m")),
+    *(f"1m:{kind}:torchft-hand-gloo,torchrun,trainer,trainer-tls" for kind in ("warnings", "double", "joins")),
+]
+SAMPLE = ["1m:none:ddp,trainer", "1m:kills:torchft-hand-gloo,torchrun,trainer"]
 
 
-main()
+@dataclass(frozen=True)
+class Row:
+    """A system in a cell."""
+
+    size: str
+    schedule: str
+    system: str
+    load: float
+    outcome: Outcome
+
+    @property
+    def per_second(self) -> float:
+        return self.outcome.goodput.useful / self.outcome.seconds
+
+    @property
+    def per_processor_second(self) -> float:
+        return self.outcome.goodput.useful / max(self.outcome.processor_seconds, 1e-9)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Prints a line for each cell when it is done, and then the table."""
+    given = _parser().parse_args(words)
+    missing = missing_of(given.torchft)
+    if missing:
+        print(f"torchft is not measured: {missing}", file=sys.stderr)
+    rows = []
+    for size, kind, name in cells(given.cells or (SAMPLE if given.sample else FULL), with_torchft=not missing):
+        seconds = given.seconds or (SAMPLE_SECONDS if given.sample else QUIET_SECONDS if kind == "none" else SECONDS)
+        try:
+            rows.append(played(size, kind, name, seconds, given))
+        except TimeoutError as error:
+            print(f"{size} {kind}: {error}", file=sys.stderr)
+            continue
+        print(_line(rows[-1]), flush=True)
+    print(table(rows, losses(rows)))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.goodput", description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--torchft", default="", metavar="PYTHON", help="the interpreter of an environment with torchft"
+    )
+    parser.add_argument("--sample", action="store_true", help="a few short cells instead of all")
+    parser.add_argument(
+        "--cells",
+        nargs="+",
+        metavar="CELL",
+        help=f"SIZE:SCHEDULE:SYSTEM,...; sizes {', '.join(WIDTHS)}; schedules {', '.join(schedule.KINDS)};"
+        f" systems {', '.join(SYSTEMS)}",
+    )
+    parser.add_argument("--seconds", type=float, default=0.0, help="of a cell")
+    parser.add_argument("--seed", type=int, default=1, help="of the schedules")
+    return parser
+
+
+def missing_of(python: str) -> str:
+    """What keeps torchft from being measured; empty if nothing does."""
+    if not python:
+        return f"--torchft PYTHON is missing: the interpreter of an environment with it ({INSTALL})"
+    try:
+        tried = subprocess.run([python, "-c", "import torchft"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return f"--torchft {python}: {error.strerror}"
+    return f"--torchft {python}: {tried.stderr.strip().splitlines()[-1]} ({INSTALL})" if tried.returncode else ""
+
+
+def cells(texts: Sequence[str], *, with_torchft: bool) -> Iterator[tuple[str, str, str]]:
+    """Size, schedule and system of each cell; exits with one line if there is no such cell."""
+    for text in texts:
+        size, _, rest = text.partition(":")
+        kind, _, names = rest.partition(":")
+        for name in names.split(","):
+            if size not in WIDTHS or kind not in schedule.KINDS or name not in SYSTEMS:
+                sys.exit(f"--cells {text}: there is no {size}:{kind}:{name}; see --help")
+            if with_torchft or name not in TORCHFT:
+                yield size, kind, name
+
+
+def played(size: str, kind: str, name: str, seconds: float, given: argparse.Namespace) -> Row:
+    """Plays the schedule on the system."""
+    with tempfile.TemporaryDirectory(prefix="goodput") as folder:
+        events = schedule.drawn(kind, seconds, given.seed)
+        supervisor = Supervisor(SYSTEMS[name], Cell(size, Path(folder), given.torchft))
+        outcome = supervisor.play(schedule.first_nodes(kind), events, seconds)
+        return Row(size, kind, name, os.getloadavg()[0], outcome)
+
+
+def losses(rows: Sequence[Row]) -> dict[tuple[str, int], float]:
+    """The loss of an undisturbed training in one process after as many steps, by network and steps."""
+    known = {}
+    for size in {row.size for row in rows}:
+        steps = sorted({row.outcome.final.step for row in rows if row.size == size and row.outcome.final})
+        command = [sys.executable, "-m", "bench.goodput.workload", size, *map(str, steps)]
+        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        known |= {(size, step): loss for step, loss in zip(steps, found, strict=True)}
+    return known
+
+
+def _line(row: Row) -> str:
+    pauses = " ".join(f"{pause:.2f}" for pause in row.outcome.goodput.pauses)
+    return (
+        f"{row.size} {row.schedule} {row.system}: {row.per_second:.0f} samples/s,"
+        f" {row.per_processor_second:.0f} per processor second,"
+        f" a step {1000 * row.outcome.goodput.step_seconds:.1f} ms, {row.outcome.losses} lost,"
+        f" {row.outcome.exits} ended by themselves, pauses {pauses or '-'}, load {row.load:.1f}"
+    )
+
+
+_HEAD = (
+    "| network | schedule | system | samples/s | per processor second | pauses: median, longest | redone |"
+    " loss, undisturbed | nodes that ended |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+def table(rows: Sequence[Row], undisturbed: dict[tuple[str, int], float]) -> str:
+    """All cells, and what stands beside them."""
+    lines = [_HEAD, *(_cells(row, undisturbed) for row in rows)]
+    busiest = max((row.load for row in rows), default=0.0)
+    remark = (
+        f"Batches of {BATCH} samples, {NODES} nodes of one thread, {os.cpu_count()} cores;"
+        f" {schedule.RESTART_SECONDS:g} s from a loss to the start of a process in its place."
+    )
+    if busiest > BUSY_LOAD:
+        remark += f" The computer was busy with other work as well: load up to {busiest:.1f}."
+    return "\n".join([*lines, "", remark])
+
+
+def _cells(row: Row, undisturbed: dict[tuple[str, int], float]) -> str:
+    goodput, final = row.outcome.goodput, row.outcome.final
+    pauses = f"{statistics.median(goodput.pauses):.2f} s, {max(goodput.pauses):.2f} s" if goodput.pauses else ""
+    loss = f"{final.loss:.3f}, {undisturbed[row.size, final.step]:.3f} at {final.step:,}" if final else "none"
+    figures = [f"{row.per_second:,.0f}", f"{row.per_processor_second:,.0f}", pauses, f"{goodput.redone:,}", loss]
+    return "| " + " | ".join([row.size, row.schedule, row.system, *figures, str(row.outcome.exits or "")]) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

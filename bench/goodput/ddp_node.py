@@ -31,7 +31,7 @@ def main(size: str, *, saves: bool) -> None:
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
     module = DistributedDataParallel(inner)
-    began, took, warned = time.monotonic(), 0.0, False
+    began, took, warned = time.monotonic(), 0.0, set[str]()
     while True:
         step += 1
         optimizer.zero_grad()
@@ -44,8 +44,8 @@ def main(size: str, *, saves: bool) -> None:
             reporter.final(step, inner)
             time.sleep(60)
         due = took < SAVING_SHARE * (time.monotonic() - began)
-        if saves and (due or reporter.is_warned() > warned):
-            warned, start = reporter.is_warned(), time.monotonic()
+        if saves and (due or reporter.warned() - warned):
+            warned, start = reporter.warned(), time.monotonic()
             part = saved.with_suffix(f".{os.getpid()}")
             torch.save({"module": inner.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, part)
             part.replace(saved)

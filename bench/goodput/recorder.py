@@ -1,4 +1,4 @@
-"""What a system has done, from the commits that reach a socket outside of it: useful samples, pauses, work done in vain.
+"""What a system has done, from the commits that reach a socket outside of it: useful samples, pauses, vain work.
 
 The kernel stamps each datagram when it arrives, so that nothing here or in a system delays or counts a pause twice.
 """
@@ -21,7 +21,7 @@ _BUFFER = 4 << 20
 
 @dataclass(frozen=True)
 class Commit:
-    """A step became a part of the model, with so many samples of one part of the job; `redone` were computed in vain."""
+    """A step became a part of the model, with samples of one part of the job; `redone` were computed in vain."""
 
     at: float
     part: str

@@ -28,7 +28,7 @@ class Event:
 
 def drawn(kind: str, seconds: float, seed: int) -> list[Event]:
     """The events of a schedule. Every node is equally likely to be lost; the last loss has time to be repaired."""
-    numbers = random.Random(f"{kind} {seed}")  # noqa: S311 - a schedule, not a secret
+    numbers = random.Random(f"{kind} {seed}")
     if kind == "none":
         return []
     if kind == "joins":

@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,14 +21,17 @@ from pathlib import Path
 from bench.goodput.recorder import Final, Goodput, Recorder, measured
 from bench.goodput.schedule import RESTART_SECONDS, Event
 from bench.goodput.systems import Cell, System
-from bench.goodput.workload import FOLDER, NODE, RECORDER
-from spotctl.agent.container.processes import MARK, kill_marked, marked
+from bench.goodput.workload import FOLDER, NODE, RECORDER, WARNED
+from spotctl.agent.container.processes import MARK, dies_with, kill_marked, marked
 
 WARM_SECONDS = 5.0
 """From the first commit to the beginning of what is measured."""
 
 START_SECONDS = 120.0
 FINAL_SECONDS = 30.0
+MAX_EARLY_EXITS = 6
+"""Nodes that may end before the first commit."""
+
 _TURN_SECONDS = 0.02
 _SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -58,7 +62,7 @@ class Supervisor:
     _restarts: dict[int, float] = field(default_factory=dict)
     """When the node with a number is to be started."""
     _kills: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
-    _lives: int = 0
+    _starts: Counter[int] = field(default_factory=Counter)
     _exits: int = 0
     _losses: int = 0
 
@@ -103,9 +107,14 @@ class Supervisor:
     def _until_first_commit(self) -> None:
         until = time.time() + START_SECONDS
         while not self.recorder.commits:
-            if time.time() > until:
-                raise TimeoutError(f"{self.system.name} did not begin to train; see {self.cell.folder}/*.out")
+            if time.time() > until or self._exits > MAX_EARLY_EXITS:
+                raise TimeoutError(f"{self.system.name} did not begin to train; its processes wrote: {self._printed()}")
             self._turn()
+
+    def _printed(self) -> str:
+        """The last line of each output."""
+        outputs = [path.read_text(errors="replace").splitlines() for path in sorted(self.cell.folder.glob("*.out"))]
+        return " | ".join(lines[-1] for lines in outputs if lines)
 
     def _wait_until(self, moment: float) -> float:
         while time.time() < moment:
@@ -126,15 +135,14 @@ class Supervisor:
         for node, due in list(self._restarts.items()):
             if due <= now:
                 del self._restarts[node]
-                self._lives += 1
-                self._start(str(node), self.system.node(self.cell, node, self._lives))
+                self._starts[node] += 1
+                self._start(str(node), self.system.node(self.cell, node, self._starts[node]))
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def _start(self, name: str, command: Sequence[str]) -> None:
         home = self.cell.folder / name
         home.mkdir(exist_ok=True)
-        (self.cell.folder / f"warned-{name}").unlink(missing_ok=True)
         with (self.cell.folder / f"{name}.out").open("ab") as output:
             self._running[name] = subprocess.Popen(
                 command,
@@ -143,17 +151,17 @@ class Supervisor:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
             )
 
     def _variables(self, name: str, home: Path) -> Mapping[str, str]:
         shared = {RECORDER: self.recorder.address, FOLDER: str(self.cell.folder), "PYTHONPATH": str(Path.cwd())}
-        return {**shared, NODE: name, MARK: str(home)}
+        start = "" if name == COORDINATOR else f"-{self._starts[int(name)]}"
+        return {**shared, NODE: f"{name}{start}", MARK: str(home)}
 
     def _warn(self, node: int) -> None:
-        (self.cell.folder / f"warned-{node}").touch()
-        if self.system.signalled and str(node) in self._running:
-            with suppress(ProcessLookupError):
-                os.kill(self._running[str(node)].pid, signal.SIGTERM)
+        """A notice in the shared folder: each system takes notice in its own way."""
+        (self.cell.folder / f"{WARNED}{node}-{self._starts[node]}").touch()
 
     def _kill(self, nodes: Sequence[int]) -> None:
         """All processes of these nodes, at once."""

@@ -10,10 +10,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from agileml.runtime.folders import SECRET_VARIABLE
+from bench.goodput.trainer import TLS, UNIX, job_folder, node_name
 from bench.goodput.workload import NODES
 
-TORCHFT_SECONDS = 5.0
-TORCHRUN = "last_call_timeout=1,read_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=5,is_host=0"
+TORCHFT_SECONDS = {"gloo": 5.0, "baby": 30.0}
+"""Time-outs of a replica, by group of processes: a group in a process of its own takes longer to begin."""
+
+LIGHTHOUSE = ("--heartbeat_timeout_ms", "1000", "--join_timeout_ms", "300", "--quorum_tick_ms", "20")
+TORCHRUN = (
+    "last_call_timeout=1,read_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=5,is_host=0"
+)
 
 
 def free_port() -> int:
@@ -39,14 +46,13 @@ def _no_variables(cell: Cell) -> Mapping[str, str]:  # noqa: ARG001 - most syste
 
 @dataclass(frozen=True)
 class System:
-    """How its processes are started. `signalled`: a warning also reaches the first process of a node as SIGTERM."""
+    """How its processes are started."""
 
     name: str
     node: Callable[[Cell, int, int], Sequence[str]]
     """The command of a node, and which start of a node in this cell it is."""
     coordinator: Callable[[Cell], Sequence[str]] | None = None
     variables: Callable[[Cell], Mapping[str, str]] = _no_variables
-    signalled: bool = False
 
 
 # -- DistributedDataParallel, alone and under torchrun ---------------------------------------------------------------
@@ -74,12 +80,12 @@ def _store(cell: Cell) -> Sequence[str]:
 
 
 def _replica(wrapper: str, group: str, cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001
-    return [cell.torchft, "-m", "bench.goodput.torchft_node", cell.size, wrapper, group, str(TORCHFT_SECONDS)]
+    return [cell.torchft, "-m", "bench.goodput.torchft_node", cell.size, wrapper, group, str(TORCHFT_SECONDS[group])]
 
 
 def _lighthouse(cell: Cell) -> Sequence[str]:
-    times = ["--heartbeat_timeout_ms", "1000", "--join_timeout_ms", "300", "--quorum_tick_ms", "20"]
-    return [str(Path(cell.torchft).with_name("torchft_lighthouse")), "--min_replicas", "1", *times, "--bind", f"[::]:{cell.port}"]
+    command = str(Path(cell.torchft).with_name("torchft_lighthouse"))
+    return [command, "--min_replicas", "1", *LIGHTHOUSE, "--bind", f"[::]:{cell.port}"]
 
 
 def _lighthouse_address(cell: Cell) -> Mapping[str, str]:
@@ -89,32 +95,52 @@ def _lighthouse_address(cell: Cell) -> Mapping[str, str]:
 # -- this project's trainer ------------------------------------------------------------------------------------------
 
 
-def _coordinator(nodes: str, cell: Cell) -> Sequence[str]:
+def _coordinator(nodes: str, link: str, cell: Cell) -> Sequence[str]:
     secret = cell.folder / "secret"
     secret.touch(mode=0o600)
     secret.write_text(secrets.token_hex(32))
-    return [sys.executable, "-m", "bench.goodput.trainer", cell.size, nodes, str(cell.port), str(secret)]
+    return [sys.executable, "-m", "bench.goodput.trainer", cell.size, nodes, link, str(cell.port), str(secret)]
 
 
-def _joined(reliable: int, cell: Cell, node: int, life: int) -> Sequence[str]:
+_ONCE_PUBLISHED = 'until [ -e "$0" ]; do sleep 0.05; done; exec "$@"'
+
+
+def _joined(reliable: int, link: str, cell: Cell, node: int, life: int) -> Sequence[str]:
+    """A node that joins as one of another computer does, or as one of the same computer: by a folder with sockets."""
+    join = [sys.executable, "-m", "agileml.join"]
     kind = ["--reliable"] if node < reliable else []
-    place = [f"127.0.0.1:{cell.port}", "--secret-file", str(cell.folder / "secret"), "--name", f"n{node}-{life}"]
-    return [sys.executable, "-m", "agileml.join", *place, *kind]
+    if link == TLS:
+        secret = ["--secret-file", str(cell.folder / "secret")]
+        return [*join, f"127.0.0.1:{cell.port}", *secret, "--name", node_name(node, life), *kind]
+    environment = [
+        f"{SECRET_VARIABLE}={(cell.folder / 'secret').read_text()}",
+        f"GOODPUT_NAME=/{node_name(node, life).replace('-', '/')}",
+    ]
+    job = job_folder(cell.folder)
+    waiting = ["sh", "-c", _ONCE_PUBLISHED, str(job / "node.job")]
+    return [*waiting, "env", *environment, *join, str(job), "--name-in", "GOODPUT_NAME", *kind]
 
 
-_TORCHFT = [
-    System(f"torchft-{wrapper}-{group}", partial(_replica, wrapper, group), _lighthouse, _lighthouse_address)
+def _trainer(name: str, reliable: int, link: str) -> System:
+    coordinator = partial(_coordinator, f"{reliable}+{NODES - reliable}", link)
+    return System(name, partial(_joined, reliable, link), coordinator)
+
+
+TORCHFT = {
+    f"torchft-{wrapper}-{group}": System(
+        f"torchft-{wrapper}-{group}", partial(_replica, wrapper, group), _lighthouse, _lighthouse_address
+    )
     for wrapper in ("ddp", "pure", "hand")
     for group in ("gloo", "baby")
-]
+}
 
-SYSTEMS = {
+SYSTEMS = TORCHFT | {
     system.name: system
     for system in (
         System("ddp", _ddp),
-        *_TORCHFT,
         System("torchrun", _torchrun, _store),
-        System("trainer", partial(_joined, 0), partial(_coordinator, f"0+{NODES}"), signalled=True),
-        System("trainer-reliable", partial(_joined, 1), partial(_coordinator, f"1+{NODES - 1}"), signalled=True),
+        _trainer("trainer", 0, UNIX),
+        _trainer("trainer-tls", 0, TLS),
+        _trainer("trainer-reliable", 1, UNIX),
     )
 }

@@ -1,4 +1,4 @@
-"""A replica of torchft, in the environment of torchft: `SIZE WRAPPER GROUP SECONDS`, with the lighthouse in the environment."""
+"""A replica of torchft, run by the interpreter of an environment with it: `SIZE WRAPPER GROUP SECONDS`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed import TCPStore
-from torchft import Manager, ProcessGroupBabyGloo, ProcessGroupGloo
+from torchft import Manager
 from torchft.ddp import DistributedDataParallel, PureDistributedDataParallel
+from torchft.process_group import ProcessGroupBabyGloo, ProcessGroupGloo
 
 from bench.goodput import workload
 
@@ -22,7 +23,8 @@ GROUPS = {"gloo": ProcessGroupGloo, "baby": ProcessGroupBabyGloo}
 def main(size: str, wrapper: str, group: str, seconds: float) -> None:
     """Trains until the cell is over, or until this node is warned."""
     torch.set_num_threads(1)
-    node, longest = os.environ[workload.NODE], timedelta(seconds=seconds)
+    own, longest = os.environ[workload.NODE], timedelta(seconds=seconds)
+    node = own.partition("-")[0]
     reporter, data = workload.Reporter(), workload.dataset()
     inner = workload.network(size)
     optimizer = workload.optimizer(inner)
@@ -49,7 +51,7 @@ def main(size: str, wrapper: str, group: str, seconds: float) -> None:
     )
     wrappers = {"ddp": DistributedDataParallel, "pure": PureDistributedDataParallel}
     module = wrappers[wrapper](manager, inner) if wrapper in wrappers else inner
-    while not reporter.is_warned(node):
+    while own not in reporter.warned():
         manager.start_quorum()
         optimizer.zero_grad()
         batch = workload.share(data, manager.current_step() + 1, int(node), workload.NODES)

@@ -1,4 +1,7 @@
-"""The coordinator of this project's trainer: it holds no parameters. Nodes join it by `python -m agileml.join`."""
+"""The coordinator of this project's trainer: it holds no parameters. Nodes join it by `python -m agileml.join`.
+
+They are linked by Unix sockets, as in the local engine, or by TCP and TLS, as on several computers.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,24 @@ from agileml.torch import TorchModule
 from agileml.training import parse_nodes, source_of
 from agileml.transport import TcpAddress
 from bench.goodput import workload
+from bench.goodput.schedule import WARNING_SECONDS
 
+UNIX, TLS = "unix", "tls"
 PARTS = 6
 """As many shares of a batch for each of three nodes as for each of two."""
 
 
-def main(size: str, nodes: str, port: int, secret: Path) -> None:
+def job_folder(shared: Path) -> Path:
+    """The folder of a job whose nodes are linked by Unix sockets."""
+    return shared / "job"
+
+
+def node_name(node: int, life: int) -> str:
+    """The name of a node after a start: a job takes each name once."""
+    return f"n{node}-{life}"
+
+
+def main(size: str, nodes: str, link: str, port: int, secret: Path) -> None:
     """Trains until the cell is over."""
     torch.set_num_threads(1)
     trainer = TorchModule(
@@ -46,11 +61,16 @@ def main(size: str, nodes: str, port: int, secret: Path) -> None:
 
     reliable, transient = parse_nodes(nodes)
     job = TrainingJob(source_of(trainer), reliable, transient, Stopping(seconds=3600), JobSettings(loss_sample=0))
-    listen = TcpAddress("127.0.0.1", port)
-    given = prepare_job(job, show), None, read_secret(secret), finished, 0, show, listen
+    listen = TcpAddress("127.0.0.1", port) if link == TLS else None
+    folder = job_folder(secret.parent)
+    folder.mkdir(mode=0o700)
+    given = prepare_job(job, show), folder, read_secret(secret), finished, 0, show, listen
     with closing(AttachedJob(*given)) as attached:
-        stopped = False
+        stopped, warned = False, set[str]()
         while (trained := attached.turn(0.05)) is None:
+            for start in reporter.warned() - warned:
+                warned.add(start)
+                attached.warn(f"n{start}", WARNING_SECONDS)
             if not stopped and reporter.is_over():
                 stopped = True
                 attached.stop()
@@ -61,4 +81,4 @@ def main(size: str, nodes: str, port: int, secret: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    main(*sys.argv[1:4], int(sys.argv[4]), Path(sys.argv[5]))

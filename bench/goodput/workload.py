@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -27,6 +28,9 @@ SAMPLES = 43 * BATCH
 RECORDER, FOLDER, NODE = "GOODPUT_RECORDER", "GOODPUT_FOLDER", "GOODPUT_NODE"
 """The variables that say where commits go, the folder that the processes of a cell share, and the number of a node."""
 
+WARNED = "warned-"
+"""Files with this prefix, followed by the number of a node and that of its start, are warnings."""
+
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -35,7 +39,7 @@ def network(size: str) -> nn.Sequential:
     torch.manual_seed(0)
     widths = [FEATURES, *[WIDTHS[size]] * 4, CLASSES]
     layers: list[nn.Module] = []
-    for width, following in zip(widths, widths[1:], strict=False):
+    for width, following in pairwise(widths):
         layers += [nn.Linear(width, following), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -83,7 +87,7 @@ class Reporter:
         self.folder = Path(os.environ[FOLDER])
 
     def commit(self, step: int, samples: int = BATCH, part: str = "all", redone: int = 0) -> None:
-        """A step is a part of the model now; `part` is who computed these samples, and `redone` counts those in vain."""
+        """A step is a part of the model now; `part` computed these samples, and `redone` counts those in vain."""
         self._send(step=step, samples=samples, part=part, redone=redone)
 
     def final(self, step: int, module: nn.Module) -> None:
@@ -94,9 +98,9 @@ class Reporter:
         """Whether the cell has ended."""
         return (self.folder / "end").exists()
 
-    def is_warned(self, node: str = "*") -> bool:
-        """Whether a node, or any of them, is about to be killed."""
-        return any(self.folder.glob(f"warned-{node}"))
+    def warned(self) -> set[str]:
+        """The nodes that are about to be killed."""
+        return {path.name.removeprefix(WARNED) for path in self.folder.glob(f"{WARNED}*")}
 
     def _send(self, **fields: object) -> None:
         try:
