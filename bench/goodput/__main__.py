@@ -127,7 +127,7 @@ def played(size: str, kind: str, name: str, seconds: float, given: argparse.Name
 
 def losses(rows: Sequence[Row]) -> dict[tuple[str, int], float]:
     """The loss of an undisturbed training in one process after as many steps, by network and steps."""
-    known = {}
+    known = dict[tuple[str, int], float]()
     for size in {row.size for row in rows}:
         steps = sorted({row.outcome.final.step for row in rows if row.size == size and row.outcome.final})
         command = [sys.executable, "-m", "bench.goodput.workload", size, *map(str, steps)]

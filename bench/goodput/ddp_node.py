@@ -35,7 +35,7 @@ def main(size: str, *, saves: bool) -> None:
     while True:
         step += 1
         optimizer.zero_grad()
-        workload.objective(module, workload.share(data, step, rank, ranks)).backward()
+        torch.autograd.backward(workload.objective(module, workload.share(data, step, rank, ranks)))
         optimizer.step()
         if rank:
             continue

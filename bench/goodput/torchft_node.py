@@ -8,9 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import nn
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
-from torch.distributed import TCPStore
+from torch import distributed, nn
 from torchft import Manager
 from torchft.ddp import DistributedDataParallel, PureDistributedDataParallel
 from torchft.process_group import ProcessGroupBabyGloo, ProcessGroupGloo
@@ -33,7 +31,7 @@ def main(size: str, wrapper: str, group: str, seconds: float) -> None:
         inner.load_state_dict(state["module"])
         optimizer.load_state_dict(state["optimizer"])
 
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     manager = Manager(
         pg=GROUPS[group](timeout=longest),
         load_state_dict=load,
@@ -55,7 +53,7 @@ def main(size: str, wrapper: str, group: str, seconds: float) -> None:
         manager.start_quorum()
         optimizer.zero_grad()
         batch = workload.share(data, manager.current_step() + 1, int(node), workload.NODES)
-        workload.objective(module, batch).backward()
+        torch.autograd.backward(workload.objective(module, batch))
         if wrapper == "hand":
             _reduce(manager, inner)
         length = len(batch[0])
@@ -74,11 +72,12 @@ def main(size: str, wrapper: str, group: str, seconds: float) -> None:
 def _reduce(manager: Manager, module: nn.Module) -> None:
     """Means of all gradients at once."""
     gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    whole = _flatten_dense_tensors(gradients)
+    whole = torch.cat([gradient.flatten() for gradient in gradients])
     manager.allreduce(whole).wait()
-    for gradient, mean in zip(gradients, _unflatten_dense_tensors(whole, gradients), strict=True):
-        gradient.copy_(mean)
+    lengths = [gradient.numel() for gradient in gradients]
+    for gradient, mean in zip(gradients, whole.split(lengths), strict=True):
+        gradient.copy_(mean.view_as(gradient))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], float(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))

@@ -116,7 +116,7 @@ def undisturbed(size: str, steps: list[int]) -> list[float]:
     for last in steps:
         for step in range(done + 1, last + 1):
             optimizing.zero_grad()
-            objective(module, share(data, step, 0, 1)).backward()
+            torch.autograd.backward(objective(module, share(data, step, 0, 1)))
             optimizing.step()
         done = last
         losses.append(whole_loss(module))
