@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus tasks damage kills format trainers golden pictures bench big compare forecast promises quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus tasks damage kills format trainers golden pictures bench big compare goodput forecast promises quickstart examples sample docs dist clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -125,6 +125,10 @@ big: ## Train a model of 1.5 GiB with one server, and state the memory of all pr
 
 compare: ## Run all benchmarks and compare their ratios with bench/history.csv
 	$(PYTHON) -m bench --compare
+
+# TORCHFT=PYTHON is the interpreter of an environment with torchft.
+goodput: ## Goodput of elastic training systems next to each other, with machines that are lost; takes about an hour
+	$(PYTHON) -m bench.goodput $(if $(TORCHFT),--torchft $(TORCHFT))
 
 forecast: ## Compare forecasts with what followed, and with ten launches of the quick start
 	$(PYTHON) -m bench.forecast --launches 10

@@ -113,7 +113,7 @@ def _joined(reliable: int, link: str, cell: Cell, node: int, life: int) -> Seque
         secret = ["--secret-file", str(cell.folder / "secret")]
         return [*join, f"127.0.0.1:{cell.port}", *secret, "--name", node_name(node, life), *kind]
     environment = [
-        f"{SECRET_VARIABLE}={(cell.folder / 'secret').read_text()}",
+        f"{SECRET_VARIABLE}={(cell.folder / 'secret').read_bytes().hex()}",
         f"GOODPUT_NAME=/{node_name(node, life).replace('-', '/')}",
     ]
     job = job_folder(cell.folder)

@@ -31,7 +31,7 @@ def main(size: str, wrapper: str, group: str, seconds: float) -> None:
         inner.load_state_dict(state["module"])
         optimizer.load_state_dict(state["optimizer"])
 
-    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
     manager = Manager(
         pg=GROUPS[group](timeout=longest),
         load_state_dict=load,
@@ -75,7 +75,7 @@ def _reduce(manager: Manager, module: nn.Module) -> None:
     whole = torch.cat([gradient.flatten() for gradient in gradients])
     manager.allreduce(whole).wait()
     lengths = [gradient.numel() for gradient in gradients]
-    for gradient, mean in zip(gradients, whole.split(lengths), strict=True):
+    for gradient, mean in zip(gradients, torch.split(whole, lengths), strict=True):
         gradient.copy_(mean.view_as(gradient))
 
 

@@ -1,4 +1,4 @@
-"""The arithmetic, the schedules and the recorder of the benchmark of goodput, and two systems through a short cell."""
+"""The arithmetic, the schedules and the recorder of the benchmark of goodput."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.goodput import schedule
-from bench.goodput.__main__ import cells, losses, main, missing_of, table
+from bench.goodput.__main__ import cells, losses, missing_of, table
 from bench.goodput.recorder import Commit, Recorder, measured
 from bench.goodput.workload import BATCH, NODES, WIDTHS, dataset, network, share
 
@@ -124,15 +124,6 @@ def test_cells_without_torchft_leave_it_out_and_unknown_ones_are_refused() -> No
     assert list(cells(["1m:kills:torchft-hand-gloo,ddp"], with_torchft=False)) == [("1m", "kills", "ddp")]
     with pytest.raises(SystemExit, match="there is no 2m:kills:ddp"):
         list(cells(["2m:kills:ddp"], with_torchft=True))
-
-
-def test_a_trainer_and_torchrun_end_with_the_loss_of_an_undisturbed_training(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["--cells", "19k:kills:trainer,torchrun", "--seconds", "12"]) == 0
-    rows = [line.split(" | ") for line in capfd.readouterr().out.splitlines() if line.startswith("| 19k")]
-    assert [row[2] for row in rows] == ["trainer", "torchrun"]
-    for row in rows:
-        ended, undisturbed = (float(word.split()[0]) for word in row[7].split(", ", 1))
-        assert ended == pytest.approx(undisturbed, abs=0.02)
 
 
 def test_an_empty_table_has_its_head() -> None:
