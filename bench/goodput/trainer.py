@@ -5,6 +5,7 @@ They are linked by Unix sockets, as in the local engine, or by TCP and TLS, as o
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import closing
 from functools import partial
@@ -27,6 +28,7 @@ from bench.goodput import workload
 from bench.goodput.schedule import WARNING_SECONDS
 
 UNIX, TLS = "unix", "tls"
+_ROLLBACK = re.compile(r"^epoch \d+ from version (\d+)")
 PARTS = 6
 """As many shares of a batch for each of three nodes as for each of two."""
 
@@ -57,7 +59,10 @@ def main(size: str, nodes: str, link: str, port: int, secret: Path) -> None:
     reporter = workload.Reporter()
 
     def finished(iteration: Iteration) -> None:
-        reporter.commit(iteration.clock, redone=iteration.redone * workload.BATCH // PARTS)
+        # Clocks that are repeated after a rollback are reported only once.
+        versions = [int(number) for event in iteration.events for number in _ROLLBACK.findall(event)]
+        repeated = max((iteration.clock - 1 - version for version in versions), default=0) * workload.BATCH
+        reporter.commit(iteration.clock, redone=max(repeated, iteration.redone * workload.BATCH // PARTS))
 
     reliable, transient = parse_nodes(nodes)
     job = TrainingJob(source_of(trainer), reliable, transient, Stopping(seconds=3600), JobSettings(loss_sample=0))
