@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def missing_of(python: str) -> str:
-    """What keeps torchft from being measured; empty if nothing does."""
+    """The reason why torchft cannot be measured; empty if it can."""
     if not python:
         return f"--torchft PYTHON is missing: the interpreter of an environment with it ({INSTALL})"
     try:
@@ -131,8 +131,8 @@ def losses(rows: Sequence[Row]) -> dict[tuple[str, int], float]:
     for size in {row.size for row in rows}:
         steps = sorted({row.outcome.final.step for row in rows if row.size == size and row.outcome.final})
         command = [sys.executable, "-m", "bench.goodput.workload", size, *map(str, steps)]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        known |= {(size, step): loss for step, loss in zip(steps, found, strict=True)}
+        reference = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        known |= {(size, step): loss for step, loss in zip(steps, reference, strict=True)}
     return known
 
 

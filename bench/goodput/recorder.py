@@ -1,4 +1,4 @@
-"""What a system has done, from the commits that reach a socket outside of it: useful samples, pauses, vain work.
+"""The work of a system, from the commits that reach a socket outside of it: useful samples, pauses, vain work.
 
 The kernel stamps each datagram when it arrives, so that nothing here or in a system delays or counts a pause twice.
 """
@@ -40,7 +40,7 @@ class Final:
 
 @dataclass(frozen=True)
 class Goodput:
-    """What a system did from one moment to another. A pause is counted without the time of a usual step."""
+    """The work of a system from one moment to another. A pause is counted without the time of a usual step."""
 
     useful: int
     redone: int

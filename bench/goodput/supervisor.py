@@ -41,7 +41,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNA
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a system did in a cell: its goodput, processor seconds, and the nodes that ended by themselves."""
+    """The result of a cell: goodput, processor seconds, and the number of nodes that ended by themselves."""
 
     goodput: Goodput
     seconds: float
@@ -191,7 +191,7 @@ class Supervisor:
         _reap()
 
     def _processor_seconds(self) -> float:
-        """Of all processes of the system so far, also of those that are gone."""
+        """The processor time of all processes of the system so far, also of those that are gone."""
         _reap()
         gone = resource.getrusage(resource.RUSAGE_CHILDREN)
         homes = self.cell.folder

@@ -53,7 +53,7 @@ def dataset() -> TensorDataset:
 
 
 def share(data: TensorDataset, step: int, number: int, of: int) -> Batch:
-    """Of the batch of a step, counted from 1, the share of one of several nodes."""
+    """The share of one of several nodes in the batch of a step, counted from 1."""
     first, length = (step - 1) * BATCH % SAMPLES, BATCH // of
     points, labels = data.tensors
     chosen = slice(first + number * length, first + (number + 1) * length)
