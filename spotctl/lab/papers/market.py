@@ -290,7 +290,7 @@ RESULTS = (
         "agileml-cost",
         _elastic,
         1.0,
-        "Three reliable c4.xlarge cost 2.4% of on demand, which is a tenth of what the spot machines cost.",
+        "Both pay for their machines alike; AgileML pays for three reliable c4.xlarge as well.",
         needs=_FILES,
         cause="reliable machines that cost nothing",
         switched=partial(_elastic, reliable=False),

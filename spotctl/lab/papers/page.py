@@ -168,10 +168,12 @@ and replaces their parts of this page. `spotctl lab reproduce --list` names all 
 without names, those run that fit into ten minutes on two cores.
 
 *Reproduced*: the mean over seeds is within the paper's own spread, or within 10% of a single figure. *Explained*:
-switching only the cause that is named, over five seeds, closes two thirds of the gap. Everything else that differs is
+switching only the cause that is named, over five seeds, closes two thirds of the gap. Where two texts of the same
+authors differ, the spread is between them. Everything else that differs is
 *not explained*. In brackets is a 95% interval over seeds. *Other record*: the paper's market or measurements cannot be
 had, and ours are of another time. After the paper's figure stand its table, figure or section, and a line of the text:
-H is the dissertation of A. Harlap, N that of D. Narayanan, T TierML, P PSLD, and D DBW.
+H is the dissertation of A. Harlap, N that of D. Narayanan, T TierML, P PSLD, and D DBW. All instruments are the
+project's own.
 """
 
 
@@ -189,6 +191,8 @@ def page(done: Iterable[Reproduction], old: str) -> str:
             verdicts.update(_verdicts(blocks[result]))
         counts.append(f"| {paper.title} | {' | '.join(str(verdicts[verdict] or '') for verdict in _VERDICTS)} |")
         parts.append(f"## {paper.title}\n")
+        if paper.beyond:
+            parts.append(f"{_filled(f'*Beyond the paper:* {paper.beyond}')}\n")
         parts += [f"<!-- {result} -->\n{blocks[result]}\n<!-- end -->\n" for result in own]
     head = f"| figures | {' | '.join(_VERDICTS)} |\n| --- |{' ---: |' * len(_VERDICTS)}"
     return "\n".join([_HEAD, head, *counts, "", *parts])
@@ -219,11 +223,15 @@ def _block(done: Reproduction) -> str:
     about = lasting(done.result.planned_seconds(done.seeds or None) / CORES)
     command = f"`spotctl lab reproduce {name}`" + (f" ({seeds}about {about})" if done.seeds else "")
     text = " ".join(filter(None, (done.result.difference, _switched(done))))
-    written.append("\n" + textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False))
+    written.append(f"\n{_filled(text)}")
     written.append(f"\n{command}")
     if done.curves:
         written.append(f"\n![{done.text.title}](pictures/papers/{name}.svg)")
     return "\n".join(written)
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _ratio(row: Comparison) -> str:
