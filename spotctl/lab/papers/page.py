@@ -169,8 +169,8 @@ without names, those run that fit into ten minutes on two cores.
 
 *Reproduced*: the mean over seeds is within the paper's own spread, or within 10% of a single figure. *Explained*:
 switching only the cause that is named, over five seeds, closes two thirds of the gap. Where two texts of the same
-authors differ, the spread is between them. Everything else that differs is
-*not explained*. In brackets is a 95% interval over seeds. *Other record*: the paper's market or measurements cannot be
+authors differ, the spread is between them. Everything else that differs is *not explained*. In brackets is a 95%
+interval over seeds. *Other record*: the paper's market or measurements cannot be
 had, and ours are of another time. After the paper's figure stand its table, figure or section, and a line of the text:
 H is the dissertation of A. Harlap, N that of D. Narayanan, T TierML, P PSLD, and D DBW. All instruments are the
 project's own.
