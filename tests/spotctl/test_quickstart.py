@@ -23,13 +23,13 @@ from spotctl.run.start.launch_plans import stored_plans
 from tests.spotctl.command_line import spotctl
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
-README = Path(__file__).parents[2] / "README.md"
+RECORDING = Path(__file__).parents[2] / "docs" / "pictures" / "launch.svg"
 
 
-def test_the_readme_shows_a_plan_that_contains_its_own_outcome() -> None:
-    text = README.read_text(encoding="utf-8")
-    low, high = map(float, re.findall(r"cost       \$[\d.]+ \(\$([\d.]+) to \$([\d.]+)\)", text)[0])
-    paid = float(re.findall(r"cost       \$([\d.]+) for", text)[0])
+def test_the_recording_shows_a_plan_that_contains_its_own_outcome() -> None:
+    text = re.sub(r"<[^>]+>", "", RECORDING.read_text(encoding="utf-8"))
+    low, high = map(float, re.findall(r"\$[\d.]+ \(\$([\d.]+) to \$([\d.]+)\)", text)[0])
+    paid = float(re.findall(r"\$([\d.]+) for [\d.]+ hours of market time", text)[0])
     assert low <= paid <= high
 
 
