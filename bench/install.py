@@ -42,7 +42,7 @@ def install(folder: Path, what: str, shown: int | None = LARGEST) -> Iterator[st
     sizes: dict[str, tuple[int, int]] = json.loads(printed)
     whole, compiled = (sum(size[part] for size in sizes.values()) / 2**20 for part in range(2))
     yield (
-        f"pip install '{what}': {whole:,.0f} MiB in {len(sizes)} packages, of which {compiled:,.0f} MiB are bytecode,"
+        f"pip install '{what}': {whole:,.0f} MiB in {len(sizes)} packages ({compiled:,.0f} MiB of it bytecode),"
         f" {seconds:.0f} s ({processor:.0f} s of processor time)"
     )
     for name in sorted(sizes, key=lambda package: -sizes[package][0])[:shown]:

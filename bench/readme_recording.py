@@ -165,7 +165,7 @@ def frames_of(received: Sequence[tuple[float, str]]) -> list[Frame]:
 
 
 def drawn(frames: Sequence[Frame], seconds: float) -> Html:
-    """One SVG: the frames below each other, of which one is in view at a time."""
+    """One SVG that shows its frames one at a time."""
     width, high = round(COLUMNS * _WIDE + 2 * _LEFT), _TOP + ROWS * _LINE + 14
     names = {line: f"l{number}" for number, line in enumerate(dict.fromkeys(_lines(frames)))}
     played = sum(frame.seconds for frame in frames)

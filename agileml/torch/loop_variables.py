@@ -256,7 +256,7 @@ class _Reads:
                     self.walk(ast.iter_child_nodes(node))
 
     def _walk_ways(self, node: ast.AST) -> None:
-        """Statements with branches, one of which is taken. A `for` is taken to go through its body at least once."""
+        """A choice between branches, and loops; the body of a `for` is assumed to run at least once."""
         always, ways, finally_ = list[ast.AST](), list[Sequence[ast.AST]](), list[ast.stmt]()
         match node:
             case ast.If(test, body, orelse) | ast.While(test, body, orelse):

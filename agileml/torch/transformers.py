@@ -150,7 +150,7 @@ class TransformersTrainer(FrameworkTrainer):
             return value[low:high]
         kind = type(value).__name__ if shape is None else f"a tensor of shape {tuple(shape)}"
         raise BadTrainer(
-            f"{self.name}: {name!r} of a batch of {size} samples is {kind}, of which no part can be taken;"
+            f"{self.name}: {name!r} of a batch of {size} samples is {kind}, which cannot be divided;"
             " let the collator make tensors with a row for each sample, or use parts=1"
         )
 

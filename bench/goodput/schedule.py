@@ -47,7 +47,7 @@ def first_nodes(kind: str) -> tuple[int, ...]:
 
 
 def _moments(kind: str, seconds: float, numbers: random.Random) -> list[float]:
-    """One about every so many seconds, the first soon."""
+    """Losses at about equal intervals, the first one early."""
     every = _EVERY[kind]
     count = round(seconds / every)
     return [max(0.0, (number + 0.3) * every + numbers.uniform(-_JITTER, _JITTER)) for number in range(count)]

@@ -191,7 +191,7 @@ class QueueRound:
 class FreeQuota:
     """The free part of the quotas while machines are handed out.
 
-    `room` has the number of machines that still fit, of each type of which any does.
+    `room` has the number of machines that still fit, for each type with any.
     """
 
     def __init__(self, queue: JobQueue) -> None:

@@ -85,7 +85,7 @@ class RoundChoice:
 
 
 class Servers:
-    """The workers of one type on servers of one size, of which the last may have fewer, round after round."""
+    """The workers of one type on servers of one size, round after round; the last server may have fewer."""
 
     def __init__(self, workers: int, per_server: int) -> None:
         full, rest = divmod(workers, per_server)

@@ -123,7 +123,7 @@ def in_processes(
             _start_quiet_tracker()
             # Spawned, not forked: a fork would copy the locks of the progress bar's thread in any state.
             pool = ProcessPoolExecutor(workers or None, mp_context=get_context("spawn"))
-            # After Ctrl-C, nobody waits for an answer.
+            # Ctrl-C ends the wait for an answer.
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             map_ = pool.map
         with ignored_by_children():

@@ -45,7 +45,7 @@ _ORDER_FIELDS = frozenset(
     use_jupyter_lab jupyter_dir python_utf8 lang_utf8 force user image_login volume_info client_id extra
     """.split()
 )
-"""Those of the documentation, and two that only the official client sends."""
+"""The documented ones, and two that only the official client sends."""
 
 _RUN_TYPES = frozenset(
     ("ssh", "jupyter", "args", "ssh_proxy", "ssh_direct", "jupyter_proxy", "jupyter_direct", "ssh_direc ssh_proxy")

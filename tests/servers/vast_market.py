@@ -87,7 +87,7 @@ class Contract:
 
     @property
     def rate(self) -> float:
-        """What an hour costs while the contract runs, without its disk."""
+        """The cost of an hour while the contract runs, without its disk."""
         return self.host.price if self.price is None else self.price
 
     @property

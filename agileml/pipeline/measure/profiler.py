@@ -87,7 +87,7 @@ def profiled(
             f"{name}: the process that measures the layers was killed: use smaller microbatches, or more memory"
         ) from error
     finally:
-        # After Ctrl-C, nobody waits for a measurement.
+        # Ctrl-C ends the wait for a measurement.
         processes.shutdown(wait=False, cancel_futures=True)
         for key, value in before.items():
             os.environ.pop(key) if value is None else os.environ.update({key: value})

@@ -176,7 +176,7 @@ def _plan(batch: DeadlineBatch, spans: Floats, placed: Floats) -> DeadlinePlan:
 
 
 class DeadlineProgram:
-    """Places for the work of jobs, of which some are to be finished: those may change from one solve to the next.
+    """Places for the work of jobs; the jobs to be finished may change from one solve to the next.
 
     A column is the time of a job on a type in an interval, in units of what it can use there: the time until its
     deadline, or that of all its work. Then comes the share of each job's work that stays undone. Rows are the jobs'

@@ -340,7 +340,7 @@ def _keys(needed: Iterable[str], barred: Iterable[str] = ()) -> Schema:
 
 
 _SAYING_KIND = {ProgramKind.COMMAND: {"run"}, ProgramKind.AGILEML: {"app", "trainer"}}
-"""Keys that say of which kind a job is, where the file does not."""
+"""Keys that tell the kind of a job where the file does not name it."""
 
 _OF_FRAMEWORK = ("app", "stop")
 """Keys that a training needs unless a framework's trainer says them."""

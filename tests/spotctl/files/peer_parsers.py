@@ -139,7 +139,7 @@ class Peer:
 
 
 def differences(peer: Peer, answer: Mapping[str, Any], text: str) -> Iterator[str]:
-    """What of a task differs between the tool's answer and the job that init makes."""
+    """Differences between the tool's answer and the job that init makes of a task."""
     try:
         draft = peer.draft(parse(text, Path("task.yaml")), Path())
         spec = loads(draft.text("task"), Path("job.yaml"))

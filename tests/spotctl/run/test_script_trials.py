@@ -153,7 +153,7 @@ for epoch in range(done + 1, 900):
 
 @pytest.mark.slow
 def test_a_save_that_was_copied_twice_is_one_save(tmp_path: Path) -> None:
-    """Of a single save, the oldest is the newest: only two saves show which of them a script takes."""
+    """With a single save the oldest is the newest: only two show which one a script takes."""
     found = seen(tmp_path, OLDEST)
     assert found.verdict is Verdict.RESTARTED, found
 

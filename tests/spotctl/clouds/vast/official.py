@@ -50,7 +50,7 @@ class OfficialClient:
         )
 
     def answer(self, *words: str) -> Any:  # noqa: ANN401  # JSON is any value
-        """What a command that succeeds prints."""
+        """The output of a command that succeeds."""
         ended = self.ended(*words)
         assert ended.returncode == 0, ended.stderr
         return json.loads(ended.stdout)
