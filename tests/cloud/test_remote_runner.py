@@ -69,6 +69,12 @@ def test_a_run_goes_on_without_its_launcher_and_obeys_another_computer(cloud: Si
     assert node in said.stderr
     assert "cut off from the network" in said.stderr
 
+    # Its budget is set on that machine, where a lower one than what is committed is refused.
+    assert second.answer("resume", "counting", "--budget", "9")["budget_usd"] == 9.0
+    assert second.answer("resume", "counting", "--budget", "8")["earlier_usd"] == 9.0
+    refused = second.run("resume", "counting", "--budget", "0.0001")
+    assert (refused.returncode, "is spent, or committed" in refused.stderr) == (2, True), refused.stderr
+
     ended = second.answer("stop", "counting")
     assert (ended["run"], ended["outcome"]) == (place["run"], "stopped")
     assert running(cloud.server) == []
