@@ -167,7 +167,9 @@ def confusable_files(package: str) -> list[str]:
         if path.stem not in SHARED_FILE_NAMES:
             by_folder[path.parent].append(path.stem)
             # The parts of a cloud have the same names in the folder of every cloud.
-            by_name[path.stem].add(re.sub(r"(spotctl/clouds)/(aws|azure|gcp|local)\b", r"\1/NAME", folder_of(path)))
+            by_name[path.stem].add(
+                re.sub(r"(spotctl/clouds)/(aws|azure|gcp|local|vast)\b", r"\1/NAME", folder_of(path))
+            )
     alike = [
         f"{folder.relative_to(ROOT)}: {first} and {second}"
         for folder, stems in by_folder.items()

@@ -248,7 +248,7 @@ class CloudTerms:
 
     `capacity_since` is the moment since which the cloud takes machines back at any bid; None: only the price evicts.
     Until `aged_until` every machine ended at an age of `longest_hours`. With `any_system`, published figures hold for
-    all operating systems.
+    all operating systems. Where a machine `pays_bid`, it costs what was bid, whatever the market's price.
     """
 
     billing: BillingRule
@@ -256,6 +256,7 @@ class CloudTerms:
     aged_until: int = 0
     longest_hours: float = inf
     any_system: bool = False
+    pays_bid: bool = False
 
     def capacity_evicts(self, at: int) -> bool:
         """Whether the cloud takes machines back at any bid."""

@@ -42,6 +42,9 @@ class MachineState(Enum):
     STARTING = "starting"
     """Granted and paid for, but the agent does not answer (yet)."""
     RUNNING = "running"
+    PAUSED = "paused"
+    """Runs nothing, and only what it holds, such as its disk, is paid. A cloud that sells by bid may let it run again;
+    a run returns it."""
     LEAVING = "leaving"
     """Being terminated, or warned of an eviction; the payload may still run."""
     GONE = "gone"

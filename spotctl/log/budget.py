@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bidbrain.billing import Bill, BillingRule, End, Life, Prices, highest_price, rule_of_cloud
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices, highest_price, rule_of_cloud, terms_of
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
@@ -37,8 +37,12 @@ class Tariff:
     prices: Callable[[Market, int], PriceSeries]
 
     def paid(self, allocation: Allocation, now: int) -> Prices:
-        """The price of a machine of an allocation: constant on demand, otherwise the history of its market."""
-        return allocation.on_demand if allocation.bid is None else self.prices(allocation.market, now)
+        """The price of a machine of an allocation: constant on demand and where bids are paid, otherwise the history of
+        its market."""
+        if allocation.bid is None:
+            return allocation.on_demand
+        pays_bid = terms_of(allocation.market.cloud).pays_bid
+        return allocation.bid if pays_bid else self.prices(allocation.market, now)
 
 
 def tariff_of(provider: CloudProvider, started: int) -> Tariff:

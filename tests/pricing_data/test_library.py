@@ -57,7 +57,7 @@ def test_markets_match_common_spellings(library: Library, selection: Selection, 
 
 
 def test_an_unknown_cloud_is_rejected() -> None:
-    with pytest.raises(BadInput, match="cloud 'ibm' is not one of aws, gcp, azure, local"):
+    with pytest.raises(BadInput, match="cloud 'ibm' is not one of aws, gcp, azure, vast, local"):
         Selection(clouds=("ibm",))
 
 

@@ -87,6 +87,10 @@ class RemoteAgents:
         ssh_client()
         return start_up_script(request, cloud, home.public_key(self._folder), self._clock.now())
 
+    def host_key(self, name: str) -> tuple[bytes, str]:
+        """The private and the public host key of a machine that gets it with its order; the same for the same name."""
+        return home.host_key(link_secret(link_key(self._folder), f"host key of {name}"))
+
     def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:
         """Brings a machine to the point where its agent answers; see `CloudProvider`. Returns at once.
 

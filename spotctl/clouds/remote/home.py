@@ -48,6 +48,16 @@ def public_key(folder: Path) -> str:
     return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode() + " spotctl"
 
 
+def host_key(seed: bytes) -> tuple[bytes, str]:
+    """The private and the public key of a machine's sshd, made from 32 secret bytes."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    key = Ed25519PrivateKey.from_private_bytes(seed)
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()), public.decode()
+
+
 class RemoteHome:
     """The ssh key, the machines' host keys, and a folder for this process's sockets, which lasts until `close`."""
 

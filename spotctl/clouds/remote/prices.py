@@ -64,6 +64,13 @@ class PriceBook:
             )
         return series.held_until(end).window(start, end)
 
+    def on_demand(self, market: Market) -> int:
+        """The newest on-demand price, in nano-dollars per hour. NotFound: none is known."""
+        try:
+            return self._library().catalog.on_demand(market).price
+        except PricingDataError as error:
+            raise NotFound(str(error)) from error
+
     def _series(self, market: Market) -> PriceSeries:
         now, (read_at, series) = self._monotonic(), self._known.get(market, (0.0, None))
         if series is None or now - read_at > READ_AGAIN_SECONDS:

@@ -16,6 +16,7 @@ from tests.spotctl.clouds.azure import world as azure
 from tests.spotctl.clouds.contract import ProviderContract, Setting
 from tests.spotctl.clouds.gcp import world as gcp
 from tests.spotctl.clouds.markets import python
+from tests.spotctl.clouds.vast import world as vast
 
 _LEASE_TESTS = ("test_a_machine_ends_with_its_lease_without_any_launcher", "test_a_lease_that_has_ended_at_the_request")
 _PAYLOAD = python("raise SystemExit(3)")
@@ -56,7 +57,13 @@ def on_azure(folder: Path) -> Iterator[Setting]:  # noqa: ARG001 - as the other 
         )
 
 
-CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure}
+@contextmanager
+def on_vast(folder: Path) -> Iterator[Setting]:
+    with vast.world(folder) as made, closing(made.provider()) as here:
+        yield Setting(here, vast.ONE, vast.BID, vast.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
+
+
+CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure, "vast": on_vast}
 
 
 class TestRequests(ProviderContract):

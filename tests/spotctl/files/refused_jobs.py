@@ -155,7 +155,7 @@ REPLACED = [
     (
         "[aws, gcp]",
         "[aws, ggp]",
-        "6: resources.clouds.1: unknown value 'ggp' (did you mean gcp?); expected one of aws, gcp, azure, loc",
+        "6: resources.clouds.1: unknown value 'ggp' (did you mean gcp?); expected one of aws, gcp, azure, vas",
     ),
     (
         "[aws, gcp]",

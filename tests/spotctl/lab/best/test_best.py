@@ -201,7 +201,7 @@ def test_until_prices_are_fetched_those_of_gpus_are_from_shipped_lists() -> None
     ended = spotctl("prices", "best", *words)
     assert "(estimated, 2025-06-28)" in ended.out
     assert "(list, 2024-" in ended.out
-    assert ended.err.startswith("no prices of aws, gcp, azure are stored; fetch them: spotctl prices fetch\n")
+    assert ended.err.startswith("no prices of aws, gcp, azure, vast are stored; fetch them: spotctl prices fetch\n")
     assert "of azure, only on-demand prices are shipped: azure/eastus/-/Standard_ND96isr_H100_v5 $98.32/h" in ended.err
     assert "vCPUs, memory and GPUs are from the shipped list, as of 20" in ended.err
     old = spotctl("prices", "best", *words, "--max-age", "7d")
@@ -235,10 +235,11 @@ def test_where_nothing_fits_the_last_filter_is_named(words: tuple[str, ...], opt
 @pytest.mark.usefixtures("prices")
 def test_only_clouds_without_current_prices_are_named(tmp_path: Path) -> None:
     fresh = spotctl("prices", "best", "--gpu", "A100:8", "--json").json
-    assert [cloud["state"] for cloud in fresh["clouds"]] == ["fresh"] * 3
-    assert fresh["fetch"] is None
-    assert "fetch them" not in spotctl("prices", "best", "--gpu", "A100:8").err
-    assert "fetch them" not in spotctl("prices", "best", "--gpu", "H200").err, "fresh, and none sells it"
+    assert [cloud["state"] for cloud in fresh["clouds"]] == [*["fresh"] * 3, "missing"]
+    known = ("--cloud", "aws", "--cloud", "gcp", "--cloud", "azure")
+    assert spotctl("prices", "best", "--gpu", "A100:8", "--json", *known).json["fetch"] is None
+    assert "fetch them" not in spotctl("prices", "best", "--gpu", "A100:8", *known).err
+    assert "fetch them" not in spotctl("prices", "best", "--gpu", "H200", *known).err, "fresh, and none sells it"
     seen = datetime.now(UTC) - timedelta(days=8)
     (tmp_path / "old.csv").write_text(
         f"{_HEADER}\n{seen.isoformat(timespec='seconds')},aws,us-east-1,us-east-1a,c6i.large,Linux/UNIX,0.03"
@@ -254,6 +255,7 @@ def test_only_clouds_without_current_prices_are_named(tmp_path: Path) -> None:
         "aws": "old",
         "gcp": "missing",
         "azure": "missing",
+        "vast": "missing",
     }
     assert every["fetch"] == "spotctl prices fetch"
     listed = spotctl("lab", "prices", "ls", "--json", **home).json

@@ -1,0 +1,88 @@
+"""The descriptor of Vast.ai, its settings, and the user's key. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pricing_data.errors import MissingCredentials
+from pricing_data.known_clouds import CloudMarkets
+from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys
+from spotctl.home.cloud_settings import text
+
+CLOUD_NAME = "vast"
+VERIFIED, UNVERIFIED = "verified", "unverified"
+ADDRESS = "https://console.vast.ai"
+_KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")
+"""Where the official client keeps the key, and where it kept it before."""
+
+_LEAST_DISK_GB = 8
+
+
+@dataclass(frozen=True, slots=True)
+class VastSettings:
+    """`[vast]`. `image` is a container image with apt or Python 3.11; `disk_gib` is for jobs that name no size.
+
+    Hosts that Vast.ai has not verified are left out unless `unverified`, and so are hosts whose reliability is below
+    `least_reliability`.
+    """
+
+    image: str = "nvidia/cuda:12.8.1-cudnn-runtime-ubuntu24.04"
+    disk_gib: int = 32
+    unverified: bool = False
+    least_reliability: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.disk_gib < _LEAST_DISK_GB:
+            raise ValueError(f"{_LEAST_DISK_GB} or more in disk_gib, which Vast.ai asks for, not {self.disk_gib}")
+        if not 0 <= self.least_reliability <= 1:
+            raise ValueError(f"from 0 to 1 in least_reliability, not {self.least_reliability}")
+
+
+def address(setting: str | None) -> str:
+    """The address of the API: the setting, or that of the official client's variable, or the public one."""
+    return (setting or os.environ.get("VAST_URL") or ADDRESS).rstrip("/")
+
+
+def is_private(url: str) -> bool:
+    """Whether a key sent to this address cannot be read on the way."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def api_key() -> str | None:
+    """The user's key, from where the official client has it; None if there is none."""
+    if key := os.environ.get("VAST_API_KEY", "").strip():
+        return key
+    files = (Path(name).expanduser() for name in _KEY_FILES)
+    return next((key for path in files if path.is_file() and (key := path.read_text().strip())), None)
+
+
+def required_key(url: str) -> str:
+    """The user's key, for calls to this address."""
+    if not is_private(url):
+        raise MissingCredentials(
+            f"vast: the key would be sent in the open to {url}", "set vast_url to an https address"
+        )
+    if (key := api_key()) is None:
+        raise MissingCredentials(
+            "vast: no API key is set", "make one at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY"
+        )
+    return key
+
+
+CLOUD = Cloud(
+    name=CLOUD_NAME,
+    words=CloudWords("Vast.ai", "Vast.ai", "Instances"),
+    # Regions are countries: data may have to stay in one.
+    markets=CloudMarkets(region=r"vast-[a-z]{2}", zone=f"{VERIFIED}|{UNVERIFIED}", rank=4),
+    settings=CloudSettings(
+        VastSettings,
+        {"vast_url": text},
+        variables={"vast_url": "VAST_URL"},
+        image="image",
+    ),
+    job=JobKeys("vast", "On Vast.ai: a container image, or auto.", "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"),
+)

@@ -1,0 +1,43 @@
+"""Checks of Vast.ai: the key, the clock, and the credit, which bounds what a forgotten disk can cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from spotctl.clouds.doctor import Finding, Level, skew
+from spotctl.clouds.errors import Answers
+from spotctl.clouds.vast.calls import VastCalls
+from spotctl.clouds.vast.cloud import CLOUD_NAME, address, api_key
+from spotctl.home.config import Settings
+
+SETUP = "make a key at https://cloud.vast.ai/manage-keys, and set VAST_API_KEY (docs/vast.md)"
+LEAST_CREDIT_USD = 1.0
+
+
+def is_configured(settings: Settings) -> bool:  # noqa: ARG001 - see `DoctorPart`
+    return api_key() is not None
+
+
+def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
+    """Raises `CloudError` if further checks are impossible."""
+    calls = VastCalls(address(settings.text("vast_url")))
+    try:
+        account = answers.of("vast user", calls.user)
+    finally:
+        calls.close()
+    yield Finding(CLOUD_NAME, "credentials", Level.GOOD, f"account {account.get('id')}")
+    if calls.date:
+        yield skew(CLOUD_NAME, calls.date)
+    yield _credit(account)
+
+
+def _credit(account: Mapping[str, Any]) -> Finding:
+    credit = float(account.get("credit") or 0.0) + float(account.get("balance") or 0.0)
+    if credit < LEAST_CREDIT_USD:
+        cure = "add credit at https://cloud.vast.ai/billing: without it, Vast.ai stops instances"
+        return Finding(CLOUD_NAME, "credit", Level.FAILS, f"${credit:.2f}", cure)
+    return Finding(CLOUD_NAME, "credit", Level.GOOD, f"${credit:.2f}, the most that the account can lose")
+
+
+POLICIES: Mapping[str, Callable[[Settings], dict[str, Any]]] = {}

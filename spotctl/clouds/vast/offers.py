@@ -1,0 +1,142 @@
+"""Offers of hosts grouped into markets, and the price of a market: the lower quartile of its hosts' minimum bids. Pure.
+
+A market is a number of GPUs of one model in one country, on hosts that Vast.ai has verified or has not: such as
+`vast/vast-us/verified/1xRTX_4090`. Names of models are the API's, with _ for a space, as the official client writes
+them. Hosts differ, so a type promises what each of its hosts has: 4 vCPUs and 8 GiB of memory for each GPU.
+
+A quarter of the hosts take the price of a market as a bid, so that it has more than one host for several machines, and
+one odd host does not set it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pricing_data.catalog import GPU_MEMORY_GIB, NVIDIA, X86, InstanceType, MachineTraits
+from pricing_data.errors import BadInput
+from pricing_data.market import Market
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.clouds.vast.cloud import CLOUD_NAME, UNVERIFIED, VERIFIED, VastSettings
+
+VCPUS_PER_GPU, GIB_PER_GPU = 4, 8
+COUNTS = (1, 2, 4, 8)
+"""The numbers of GPUs of the markets. Others exist, with few hosts."""
+
+LEAST_HOURS = 12
+"""How long a host must stay on offer."""
+
+HIGHEST_STORAGE = 0.50
+"""Dollars for a GB of disk in a month: a host that asks for more is left out. The usual price is 0.10 to 0.20."""
+
+_QUARTILE = 4
+_COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
+_FORMS = re.compile(r"(SXM\d?|PCIE)")
+
+
+@dataclass(frozen=True, slots=True)
+class HostOffer:
+    """A machine of a host that can be rented now, at a `price` in nano-dollars for an hour of the whole machine: the
+    lowest bid that would run, or that on demand. `storage` is in dollars for a GB in a month."""
+
+    ask: int
+    machine: int
+    market: Market
+    price: int
+    storage: float
+    gpu_gib: float
+
+
+def wanted(settings: VastSettings) -> dict[str, dict[str, Any]]:
+    """The filters of a search for hosts that spotctl rents from."""
+    return {
+        "num_gpus": {"in": list(COUNTS)},
+        "verified": {"in": [True, False]} if settings.unverified else {"eq": True},
+        "reliability2": {"gte": settings.least_reliability},
+        "cpu_arch": {"eq": "amd64"},
+        "gpu_arch": {"eq": "nvidia"},
+        "direct_port_count": {"gte": 1},
+    }
+
+
+def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
+    """A row of a search; None for a machine that is in no market. Raises `BadInput` for an unusable row."""
+    try:
+        count, gpu, country = int(row["num_gpus"]), str(row["gpu_name"]), _COUNTRY.fullmatch(row["geolocation"] or "")
+        enough = row["cpu_cores_effective"] >= VCPUS_PER_GPU * count and row["cpu_ram"] >= 1024 * GIB_PER_GPU * count
+        lasts, storage = float(row["duration"]) / 3600, float(row["storage_cost"])
+        if country is None or count not in COUNTS or not enough or lasts < LEAST_HOURS or storage > HIGHEST_STORAGE:
+            return None
+        zone = VERIFIED if row["verification"] == "verified" else UNVERIFIED
+        gib = float(row["gpu_ram"]) / 1024
+        market = Market(CLOUD_NAME, f"vast-{country[1].lower()}", zone, type_name(gpu, count, gib))
+        price = nanos(row["min_bid"] if row["is_bid"] else row["dph_base"])
+        return HostOffer(int(row["ask_contract_id"]), int(row["machine_id"]), market, price, storage, gib)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise BadInput(f"{type(error).__name__}: {error}") from None
+
+
+def nanos(usd: float) -> int:
+    """A price of the API in nano-dollars; at least one."""
+    if not 0 < usd < 10_000:
+        raise BadInput(f"a price of {usd}")
+    return max(1, round(usd * NANOS_PER_DOLLAR))
+
+
+def type_name(gpu: str, count: int, gib: float) -> str:
+    """The type of a machine; the memory tells apart models of one name.
+
+    >>> type_name("RTX 4090", 1, 24), type_name("A100 SXM4", 8, 80)
+    ('1xRTX_4090', '8xA100_SXM4+80GB')
+    """
+    base = accelerator_of(gpu)
+    is_larger = f"{base}-{gib:.0f}GB" in GPU_MEMORY_GIB
+    return f"{count}x{gpu.replace(' ', '_')}{f'+{gib:.0f}GB' if is_larger else ''}"
+
+
+def accelerator_of(model: str) -> str:
+    """A model as other clouds write it, whatever its form.
+
+    >>> [accelerator_of(model) for model in ("RTX 4090", "H100 SXM", "Tesla V100", "RTX_PRO_6000", "A100_SXM4+80GB")]
+    ['RTX4090', 'H100', 'V100', 'RTX-PRO-6000', 'A100-80GB']
+    """
+    words = model.replace("_", " ").replace("+", " ").removeprefix("Tesla ").split()
+    name = "-".join(word for word in words if not _FORMS.fullmatch(word))
+    return re.sub(r"^(RTX|GTX)-(?=A?\d)", r"\1", name)
+
+
+def types_of(offers: Iterable[HostOffer]) -> tuple[InstanceType, ...]:
+    """The types of offers, with the hardware that each promises."""
+    memory: dict[str, float] = {}
+    for offer in offers:
+        name = offer.market.instance_type
+        memory[name] = min(offer.gpu_gib, memory.get(name, offer.gpu_gib))
+    return tuple(_type(name, gib) for name, gib in sorted(memory.items()))
+
+
+def _type(name: str, gib: float) -> InstanceType:
+    number, _, model = name.partition("x")
+    count = int(number)
+    traits = MachineTraits(X86, 1.0, spot=True, accelerator_gib=round(gib), driver=NVIDIA)
+    vcpus, memory = VCPUS_PER_GPU * count, float(GIB_PER_GPU * count)
+    return InstanceType(CLOUD_NAME, name, vcpus, memory, accelerator_of(model), count, traits=traits)
+
+
+def quartile(prices: Sequence[int]) -> int:
+    """The lowest price that a quarter of the hosts take.
+
+    >>> quartile([5, 1, 9]), quartile([8, 7, 6, 5, 4, 3, 2, 1])
+    (1, 2)
+    """
+    return sorted(prices)[-(-len(prices) // _QUARTILE) - 1]
+
+
+def by_market(offers: Iterable[HostOffer]) -> dict[Market, list[HostOffer]]:
+    """The offers of each market."""
+    grouped: dict[Market, list[HostOffer]] = defaultdict(list)
+    for offer in offers:
+        grouped[offer.market].append(offer)
+    return grouped

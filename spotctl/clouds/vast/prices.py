@@ -1,0 +1,125 @@
+"""Prices of Vast.ai: each fetch takes a snapshot of all offers, and the snapshots make the history of the markets.
+
+Vast.ai publishes no history. A market's price holds until the next fetch, so a fetch every hour records how it moves.
+The offers themselves are kept below the home, in `vast/offers`: a file for each snapshot.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pricing_data.catalog import OnDemandPrice
+from pricing_data.fetched_rows import FetchedRows, PriceBatch, PriceEvent
+from pricing_data.list_prices import DISKS, ListPrice
+from pricing_data.market import LINUX
+from pricing_data.series import WatchRecord
+from pricing_data.sources.base import NO_REGION, Effort, FetchRequest, FetchTask, Rejects, SourceNeeds
+from pricing_data.units import DAY, Span
+from spotctl.clouds.vast import offers
+from spotctl.clouds.vast.calls import MOST_OFFERS, VastCalls
+from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
+from spotctl.clouds.vast.offers import HostOffer
+
+if TYPE_CHECKING:
+    from spotctl.home.config import Settings
+
+STORAGE = "storage"
+"""The kind of disk in the list prices."""
+
+BIDS, ON_DEMAND = "minimum bids", "on-demand prices"
+NEEDS = (
+    SourceNeeds(CLOUD_NAME, "minimum bids, on-demand and storage prices", "VAST_API_KEY", "offers of this moment"),
+)
+EFFORTS = {BIDS: Effort(1, 500, 10, is_whole=True), ON_DEMAND: Effort(1, 500, 10, is_whole=True)}
+_HOURS, _BILLED_HOURS = 730, 720
+"""The hours of a month of list prices, and of the month for which hosts state the price of storage."""
+
+_SOURCE = "offers of Vast.ai's hosts"
+
+
+class VastSource:
+    """See `Source`: one task for the bids of all regions, another for the prices on demand."""
+
+    cloud = CLOUD_NAME
+
+    def __init__(self, calls: VastCalls, settings: VastSettings, folder: Path) -> None:
+        self._calls, self._settings, self._folder = calls, settings, folder
+
+    def tasks(self, request: FetchRequest) -> list[FetchTask]:
+        pulls: dict[str, Callable[[FetchRequest], Iterator[FetchedRows]]] = {
+            BIDS: self._bids,
+            ON_DEMAND: self._on_demand,
+        }
+        return [
+            FetchTask(CLOUD_NAME, NO_REGION, what, partial(pull, request), spot_prices=what == BIDS)
+            for what, pull in pulls.items()
+        ]
+
+    def _bids(self, request: FetchRequest) -> Iterator[FetchedRows]:
+        at, rejects = request.until, Rejects("Vast.ai's offers for bids")
+        on_offer = self._on_offer("bid", request, rejects)
+        keep_snapshot(self._folder, at, on_offer)
+        markets = offers.by_market(on_offer)
+        events = (
+            PriceEvent(market, at, offers.quartile([offer.price for offer in own])) for market, own in markets.items()
+        )
+        seen = WatchRecord((Span(at, at),))
+        yield FetchedRows(
+            PriceBatch.of(events),
+            types=offers.types_of(on_offer),
+            list_prices=tuple(
+                _storage(region, at, on_offer) for region in sorted({offer.market.region for offer in on_offer})
+            ),
+            watched=dict.fromkeys(markets, seen),
+        )
+        rejects.report()
+
+    def _on_demand(self, request: FetchRequest) -> Iterator[FetchedRows]:
+        at, rejects = request.until, Rejects("Vast.ai's offers on demand")
+        grouped: dict[tuple[str, str], list[int]] = {}
+        for offer in self._on_offer("ondemand", request, rejects):
+            grouped.setdefault((offer.market.region, offer.market.instance_type), []).append(offer.price)
+        listed = (
+            OnDemandPrice(CLOUD_NAME, region, name, LINUX, at, offers.quartile(prices), _SOURCE)
+            for (region, name), prices in sorted(grouped.items())
+        )
+        yield FetchedRows(on_demand=tuple(listed))
+        rejects.report()
+
+    def _on_offer(self, kind: str, request: FetchRequest, rejects: Rejects) -> list[HostOffer]:
+        """The offers of this kind in the regions and of the types that are asked for."""
+        rows = self._calls.search(kind, offers.wanted(self._settings), self._settings.disk_gib)
+        if len(rows) >= MOST_OFFERS:
+            rejects.add(f"{len(rows)} offers, of which there may be more")
+        return [
+            offer
+            for offer in rejects.good(offers.offer_of, rows, lambda row: f"offer {row.get('id')}")
+            if (not request.regions or offer.market.region in request.regions)
+            and request.wants_type(offer.market.instance_type)
+        ]
+
+
+def _storage(region: str, at: int, on_offer: Iterable[HostOffer]) -> ListPrice:
+    """The highest price of storage in a region, for a month of list prices: a machine's disk costs no more."""
+    highest = max(offer.storage for offer in on_offer if offer.market.region == region) * _HOURS / _BILLED_HOURS
+    return ListPrice(DISKS, at // DAY * DAY, CLOUD_NAME, region, STORAGE, 0.0, highest, "list", _SOURCE)
+
+
+def keep_snapshot(folder: Path, at: int, on_offer: Iterable[HostOffer]) -> None:
+    """Writes the offers of a moment to a file of its own, which is there as a whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [[offer.machine, str(offer.market), offer.price, offer.storage] for offer in on_offer]
+    part = folder / f".{at}.json.gz"
+    part.write_bytes(gzip.compress(json.dumps({"at": at, "offers": rows}).encode(), mtime=0))
+    part.replace(folder / f"{at}.json.gz")
+
+
+def source(settings: Settings) -> VastSource:
+    """See `PricesPart`."""
+    calls = VastCalls(address(settings.text("vast_url")))
+    return VastSource(calls, settings.table(CLOUD_NAME, VastSettings), settings.home / "vast" / "offers")

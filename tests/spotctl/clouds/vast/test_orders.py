@@ -1,0 +1,241 @@
+"""Orders on Vast.ai: what is sent, that nothing is bought twice, and that nothing is bought on demand by mistake."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pricing_data.units import HOUR, SECOND
+from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, Unanswered, UnknownRefusal
+from spotctl.clouds.provider import EndReason, MachineState
+from spotctl.clouds.vast.orders import VastLabel, machine_id
+from spotctl.clouds.vast.placed import ListTimes
+from spotctl.clouds.vast.provider import VastProvider
+from spotctl.home.errors import BadRequest
+from spotctl.home.installation import RUN_TAG
+from tests.servers.loopback import Fault, Reply
+from tests.servers.vast_market import Contract
+from tests.spotctl.clouds.vast.world import BID, ONE, RUN, World, order, world
+
+LATE = ListTimes(listed_within=HOUR, gone_after=HOUR)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def provider(made: World) -> Iterator[VastProvider]:
+    with closing(made.provider()) as provider:
+        yield provider
+
+
+def sent(made: World) -> list[dict[str, Any]]:
+    """The bodies of the orders."""
+    return [request.json() for request in made.server.requests if "/asks/" in request.path]
+
+
+def alive(made: World) -> list[Contract]:
+    return made.market.alive()
+
+
+def test_an_order_goes_to_the_hosts_that_take_the_lowest_bids_and_pays_its_bid(
+    made: World, provider: VastProvider
+) -> None:
+    made.market.hosts[4].gpu_floor = 0.05
+    made.market.hosts[2].gpu_floor = 0.08
+    provider.create(order())
+    assert [contract.host.machine_id for contract in alive(made)] == [5, 3]
+    assert [body["price"] for body in sent(made)] == [0.2, 0.2]
+    assert {contract.rate for contract in alive(made)} == {0.2}
+
+
+def test_an_order_on_demand_has_no_price_and_costs_no_more_than_planned(made: World, provider: VastProvider) -> None:
+    provider.create(order("dear", 1, bid=None))
+    assert "price" not in sent(made)[0]
+    for host in made.market.hosts:
+        host.gpu_price = 0.41
+    with pytest.raises(NoCapacity, match="on demand"):
+        provider.create(order("dearer", 1, bid=None))
+    assert len(alive(made)) == 1
+
+
+def test_an_order_says_how_a_machine_starts_and_who_it_is(made: World, provider: VastProvider, tmp_path: Path) -> None:
+    provider.create(order(machines=1))
+    (body,) = sent(made)
+    # Its own commands, in a folder, with the variables that the order has.
+    script = body["onstart"].replace("/etc/ssh", str(tmp_path / "ssh")).replace("/opt/spotctl", str(tmp_path / "opt"))
+    ended = subprocess.run(
+        ["/bin/sh", "-c", script], check=False, env={"PATH": "/usr/bin:/bin", **body["env"]}, capture_output=True
+    )
+    assert ended.stdout.startswith(b"lease 1"), ended.stderr
+    shown = provider.console(machine_id(alive(made)[0].id))
+    assert (tmp_path / "ssh" / "ssh_host_ed25519_key.pub").read_text().strip() == shown.split("host key ")[1].strip()
+    assert len(body["onstart"]) < 1_000
+    label = VastLabel.parse(body["label"])
+    assert label is not None
+    assert (label.market, label.bid, label.index) == (ONE, BID, 0)
+    assert label.tags == {**RUN, "spotctl-intent": "1"}
+
+
+def test_two_machines_have_different_host_keys_and_no_secret(made: World, provider: VastProvider) -> None:
+    provider.create(order(secrets={"TOKEN": "hush"}))
+    keys = [body["env"]["SPOTCTL_HOST_KEY_0"] for body in sent(made)]
+    assert keys[0] != keys[1]
+    starts = [gzip.decompress(base64.b64decode(body["env"]["SPOTCTL_START_0"])) for body in sent(made)]
+    assert b"hush" not in b"".join(starts) + json.dumps(sent(made)).encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"identity": "trainer"}, "have not an identity"),
+        ({"network": "mine"}, "have not a network"),
+        ({"containers": True}, "have not containers of their own"),
+        ({"tags": {**RUN, RUN_TAG: "x" * 300}}, "give the job a shorter name"),
+    ],
+)
+def test_what_an_order_cannot_have_is_refused(
+    made: World, provider: VastProvider, changes: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BadRequest, match=said):
+        provider.create(order(**changes))  # type: ignore[arg-type]
+    assert not sent(made)
+
+
+def test_offers_that_went_to_others_are_passed_over(made: World, provider: VastProvider) -> None:
+    gone = Reply.of_json({"success": False, "error": "no_such_ask", "msg": "no longer available"}, 410)
+    made.server.faults.append(Fault("/asks/", gone, times=2))
+    provider.create(order(machines=1))
+    assert len(sent(made)) == 3
+    assert len(alive(made)) == 1
+
+
+def test_a_bid_that_no_host_takes_buys_nothing_and_may_be_repeated(made: World, provider: VastProvider) -> None:
+    for host in made.market.hosts:
+        host.rival = 0.3
+    with pytest.raises(NoCapacity, match=r"no host has a machine for \$0.2000 an hour now"):
+        provider.create(order())
+    made.market.hosts[0].rival = None
+    assert len(provider.create(order())) == 1
+
+
+def test_an_account_without_credit_says_so(made: World, provider: VastProvider) -> None:
+    poor = Reply.of_json({"success": False, "error": "insufficient_credit", "msg": "Your account lacks credit."}, 400)
+    made.server.faults.append(Fault("/asks/", poor))
+    with pytest.raises(QuotaReached, match="add credit"):
+        provider.create(order())
+
+
+def test_a_lost_answer_is_looked_for_in_the_list_and_nothing_is_bought_twice(made: World) -> None:
+    made.server.faults.append(Fault("/asks/", lost=True))
+    with closing(made.provider(times=LATE)) as provider:
+        with pytest.raises(Unanswered):
+            provider.create(order())
+        made.api.lists_late = 30.0
+        with pytest.raises(Unanswered, match="the list may not show it yet"):
+            provider.create(order())
+        assert len(alive(made)) == 1
+        made.market.advance(31)
+        assert len(provider.create(order())) == 2
+    assert sorted(VastLabel.parse(contract.label).index for contract in alive(made)) == [0, 1]  # type: ignore[union-attr]
+
+
+def test_an_order_that_never_arrived_is_sent_again_once_a_list_would_show_it(made: World) -> None:
+    made.server.faults.append(Fault("/asks/", Reply(503)))
+    with closing(made.provider(times=LATE)) as first, pytest.raises(Unanswered):
+        first.create(order())
+    with closing(made.provider()) as second:
+        assert len(second.create(order())) == 2
+    assert len(alive(made)) == 2
+
+
+def test_an_instance_that_was_sold_on_demand_is_destroyed_and_reported(made: World, provider: VastProvider) -> None:
+    wrong = made.api._row
+
+    def without_bid(contract: Contract) -> dict[str, Any]:
+        return {**wrong(contract), "is_bid": False}
+
+    made.api._row = without_bid  # type: ignore[method-assign]
+    with pytest.raises(UnknownRefusal, match="sold on demand, so it was destroyed"):
+        provider.create(order())
+    assert not alive(made)
+
+
+def test_a_machine_that_was_outbid_is_paused_and_its_end_is_an_eviction(made: World, provider: VastProvider) -> None:
+    outbid, kept = provider.create(order())
+    made.market.outbid(made.market.contracts[int(outbid.id.removeprefix("vast:"))].host, 0.5)
+    states = {machine.id: machine.state for machine in provider.list(RUN)}
+    assert states == {outbid.id: MachineState.PAUSED, kept.id: MachineState.RUNNING}
+    with pytest.raises(Unanswered, match="paused"):
+        provider.link(outbid.id)
+    (resource, _) = provider.resources(RUN)
+    assert (resource.id, resource.detail) == (outbid.id, "paused")
+    before = provider.now()
+    provider.terminate([outbid.id])
+    (gone,) = [machine for machine in provider.list(RUN) if machine.id == outbid.id]
+    assert (gone.state, gone.end_reason) == (MachineState.GONE, EndReason.EVICTED)
+    assert gone.ended is not None
+    assert gone.ended <= before, "it was paid until it was seen paused"
+    assert [machine_id(contract.id) for contract in alive(made)] == [kept.id]
+
+
+def test_a_machine_that_a_list_lacks_is_gone_only_after_a_while(made: World) -> None:
+    times = ListTimes(listed_within=0, gone_after=3 * SECOND)
+    with closing(made.provider(times=times)) as provider:
+        (machine,) = provider.create(order(machines=1))
+        made.api.lists_late = 60.0
+        assert [one.state for one in provider.list({})] == [MachineState.LEAVING]
+        made.market.advance(61)
+        assert [one.state for one in provider.list({})] == [MachineState.RUNNING]
+        made.market.destroy(alive(made)[0])
+        assert [one.state for one in provider.list({})] == [MachineState.LEAVING]
+    with closing(made.provider()) as provider:
+        (gone,) = provider.list({})
+        assert (gone.id, gone.state, gone.end_reason) == (machine.id, MachineState.GONE, EndReason.LEASE_ENDED)
+
+
+def test_another_home_finds_instances_by_their_labels(made: World, provider: VastProvider) -> None:
+    machines = provider.create(order())
+    with closing(made.provider(home="another")) as other:
+        assert [(one.id, one.market, one.bid) for one in other.list(RUN)] == [(one.id, ONE, BID) for one in machines]
+        other.remove(other.resources(RUN))
+        assert other.resources({}) == ()
+    assert not alive(made)
+
+
+def test_instances_of_others_are_left_alone(made: World, provider: VastProvider) -> None:
+    made.market.order(made.market.hosts[0], 0.3, 8.0, {"image": "theirs", "label": "spotctl is nice"})
+    assert provider.list({}) == ()
+    assert provider.resources({}) == ()
+
+
+def test_a_long_list_is_read_to_its_end(made: World, provider: VastProvider) -> None:
+    (machine,) = provider.create(order(machines=1))
+    label = alive(made)[0].label
+    for _ in range(30):
+        made.market.order(made.market.hosts[1], 0.3, 8.0, {"image": "theirs", "label": label})
+    assert len(provider.list(RUN)) == 31
+    assert machine.id in {one.id for one in provider.list(RUN)}
+
+
+def test_a_market_that_is_not_vasts_is_not_found(provider: VastProvider) -> None:
+    with pytest.raises(NotFound, match="not a market"):
+        provider.create(order(market=replace(ONE, os="windows")))
+
+
+def test_the_disk_is_counted(provider: VastProvider) -> None:
+    held = provider.holdings(ONE, spot=True, disk_gib=None)
+    assert held.disk == pytest.approx(32 * 0.15 / 730 * 1e9, abs=1)
+    assert held.address == 0

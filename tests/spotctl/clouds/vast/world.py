@@ -1,0 +1,108 @@
+"""Providers of Vast.ai against the simulation, whose machines are records unless it runs containers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pricing_data.list_prices import DISKS, ListPrice, ListPrices
+from pricing_data.market import Market
+from pricing_data.series import PriceSeries
+from pricing_data.units import MINUTE
+from spotctl.clouds.errors import NotFound
+from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.provider import MachineRequest
+from spotctl.clouds.remote.agents import RemoteAgents
+from spotctl.clouds.remote.machine import RemoteMachine
+from spotctl.clouds.remote.prices import PriceBook
+from spotctl.clouds.vast.calls import VastCalls
+from spotctl.clouds.vast.cloud import VastSettings
+from spotctl.clouds.vast.placed import ListTimes, VastOrders
+from spotctl.clouds.vast.provider import VastProvider
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
+from spotctl.home.wall_clock import WallClock, wall_us
+from tests.servers.loopback import LoopbackServer, serving
+from tests.servers.vast import KEY, Vast
+from tests.servers.vast_market import Containers, Host, NoContainers, VastMarket
+
+ONE = Market("vast", "vast-us", "verified", "1xRTX_4090")
+UNKNOWN = replace(ONE, instance_type="9xRTX_4090")
+BID = 200_000_000
+RUN = {INSTALLATION_TAG: "0123456789abcdef", RUN_TAG: "nightly-c0ffee"}
+AT_ONCE = ListTimes(listed_within=0, gone_after=0)
+"""For a list that is never late."""
+
+
+class StandIn(RemoteAgents):
+    """Machines that never answer."""
+
+    def start_up(self, request: MachineRequest, cloud: str) -> str:
+        assert cloud == "vast"
+        return f"#!/bin/sh\necho lease {request.lease_until}\n"
+
+    def prepare(self, machine: RemoteMachine, supplies: MachineSupplies) -> None:
+        pass
+
+
+class Prices(PriceBook):
+    """One price for the known market."""
+
+    def __init__(self) -> None:
+        """Reads no store."""
+
+    def lists(self) -> ListPrices:
+        return ListPrices((ListPrice(DISKS, 0, "vast", "vast-us", "storage", 0.0, 0.15, "list", "a test"),))
+
+    def markets(self, cloud: str) -> tuple[Market, ...]:
+        assert cloud == "vast"
+        return (ONE,)
+
+    def on_demand(self, market: Market) -> int:
+        assert market == ONE
+        return 2 * BID
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        if market == UNKNOWN or end > wall_us():
+            raise NotFound(f"{market}: no prices are known at {end}")
+        return PriceSeries(market, np.array([start, end]), np.array([BID] * 2))
+
+
+@dataclass
+class World:
+    """A server, and providers as several processes of one home have them."""
+
+    server: LoopbackServer
+    api: Vast
+    folder: Path
+
+    def provider(
+        self, agents: RemoteAgents | None = None, times: ListTimes = AT_ONCE, home: str = "home"
+    ) -> VastProvider:
+        """A provider that knows nothing of what others did but by their ledger."""
+        folder = self.folder / home
+        agents = agents or StandIn(folder / "machines", WallClock())
+        calls, ledger = VastCalls(self.server.url), VastOrders(folder / "orders")
+        return VastProvider(calls, VastSettings(), ledger, agents, Prices(), times)
+
+    @property
+    def market(self) -> VastMarket:
+        return self.api.market
+
+
+@contextmanager
+def world(folder: Path, containers: Containers | None = None, hosts: int = 6) -> Iterator[World]:
+    market = VastMarket([Host(number) for number in range(1, hosts + 1)], containers or NoContainers())
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("VAST_API_KEY", KEY)
+        with serving(api := Vast(market)) as server:
+            yield World(server, api, folder)
+
+
+def order(token: str = "nightly-c0ffee-1", machines: int = 2, intent: int = 1, **changes: object) -> MachineRequest:
+    asked = MachineRequest(token, ONE, machines, BID, wall_us() + 10 * MINUTE, {**RUN, INTENT_TAG: str(intent)})
+    return replace(asked, **changes)  # type: ignore[arg-type]
