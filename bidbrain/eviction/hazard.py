@@ -23,6 +23,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import gammaincinv, gammaln
 
+from bidbrain.arrays import Floats
 from bidbrain.billing.rules import terms_of
 from bidbrain.eviction.survival import AGELESS, NOTHING, AgeProfile, Exposure, by_market, exposure_of_lives
 from pricing_data.availability import AvailabilitySpan, Interruption, Lifetime
@@ -253,10 +254,7 @@ def _missing(observed: Exposure) -> Exposure:
 
 
 def _alike(siblings: Sequence[Evidence], stated: float) -> float:
-    """Shape of the Gamma distribution of siblings' rates, by moments (empirical Bayes); `stated` if there are few.
-
-    With a common rate r, counts n_i of exposures h_i have variance r h_i, plus (r h_i)^2 / shape if rates differ.
-    """
+    """Shape of the Gamma distribution of siblings' rates, by moments (empirical Bayes); `stated` if there are few."""
     by_market: dict[Market, Exposure] = {}
     for sibling in siblings:
         by_market[sibling.market] = by_market.get(sibling.market, NOTHING) + sibling.exposure
@@ -264,7 +262,15 @@ def _alike(siblings: Sequence[Evidence], stated: float) -> float:
         return stated
     counts = np.array([exposure.evictions for exposure in by_market.values()], dtype=np.float64)
     hours = np.array([exposure.hours for exposure in by_market.values()])
-    expected = hours * counts.sum() / hours.sum()
+    return shape_of_rates(counts, hours * counts.sum() / hours.sum())
+
+
+def shape_of_rates(counts: Floats, expected: Floats) -> float:
+    """The shape of the Gamma distribution of rates, relative to what is expected of each, that explains how far counts
+    are from it: low where rates differ, and at most `_ALIKE_AT_MOST`.
+
+    A count of expectation m has variance m, plus m^2 / shape if rates differ.
+    """
     excess = float(np.sum((counts - expected) ** 2 - expected))
     if excess <= 0:
         return _ALIKE_AT_MOST
