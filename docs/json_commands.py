@@ -61,6 +61,7 @@ JSON_COMMANDS = {
     " --workers 1": "spotctl.lab.backtest.strategies:RESULTS_AND_DIFFERENCES",
     "lab backtest run examples/backtest_local.yaml --frontier --schemes on-demand,lookahead --cuts 1"
     " --workers 1": "spotctl.lab.backtest.frontier:FRONTIER",
+    "lab backtest run bids.yaml --workers 1": "spotctl.lab.backtest.bids:BIDS_ANSWER",
     "lab backtest deadline --traces trace.json --hours 4 --slack 1.5"
     " --starts 2": "spotctl.lab.backtest.deadline:DEADLINE",
     "lab backtest regions regions.yaml": "spotctl.lab.backtest.regions:REGIONS",
@@ -153,6 +154,7 @@ def files(now: float) -> dict[str, str]:
         ),
         "gpus.csv": _prices(*(f"2025-03-{day},aws,us-east-1,us-east-1a,p3.2xlarge" for day in ("01", "11"))),
         "regions.yaml": REGIONS,
+        "bids.yaml": "{hours: 2, starts: 2, schemes: [minimum], markets: {calm: {hosts: 3}}}\n",
         "prices.yaml": "{throughputs: throughputs.json, prices: [gpus.csv], days: [0.5], starts: 1}\n",
         "up.csv": "zone,start,gap_seconds,up\n"
         + "".join(f"us-east-1{zone},2025-03-01,600,{up * 36}\n" for zone, up in (("a", "10"), ("b", "01"))),

@@ -15,6 +15,7 @@ from spotctl.home.errors import BadRequest, require_plots
 
 if TYPE_CHECKING:
     from bidbrain.lab.backtest.results import JobResult, Variant
+    from bidbrain.lab.bids.results import BidPortion
 
 app = typer.Typer(help="Replay strategies over recorded markets.", no_args_is_help=True)
 
@@ -63,14 +64,21 @@ def run(
     --cuts repeats either in other windows of the history, --vary a comparison with other overheads. Strategies learn
     only from prices before a window.
 
+    A scenario that lists generated markets, in which hosts run the highest bid, compares ways of bidding there, under
+    two rules: a machine costs its bid, or what its host asks without it. Column "saved" is what BidBrain saves against
+    each, in points of the cost on demand with the value of time; below 0, BidBrain loses.
+
     Example: spotctl lab backtest run examples/backtest_2016.yaml --out results
 
     Example: spotctl lab backtest run examples/backtest_today.yaml --against proteus --cuts 3 --vary lambda,startup
 
     Example: spotctl lab backtest run examples/backtest_today.yaml --frontier --starts 20 --out pictures
+
+    Example: spotctl lab backtest run examples/backtest_bids.yaml --starts 10
     """
     from bidbrain.lab.backtest.frontier import settings_of
     from bidbrain.lab.backtest.results import variants
+    from spotctl.lab.backtest import bids
     from spotctl.lab.backtest.scenario import load
     from spotctl.lab.option_values import names
 
@@ -81,6 +89,11 @@ def run(
     if (cuts or vary) and not (against or frontier):
         raise BadRequest("run: --cuts and --vary repeat a comparison; name the strategy to compare with: --against")
     started = time.monotonic()
+    if bids.is_of_bids(scenario):
+        if schemes or against or frontier or out is not None:
+            raise BadRequest(f"{scenario} compares ways of bidding: only --starts, --workers and --json apply")
+        _answer_bids(session, bids.portions_of(scenario, starts), workers, json_=json_)
+        return
     loaded, own_schemes = load(scenario, session.library, session.remark)
     chosen = replace(loaded, starts=starts or loaded.starts)
     if frontier:
@@ -93,6 +106,25 @@ def run(
         _answer_frontier(session, windows, played, out, started, json_=json_)
     else:
         _answer_results(session, windows, played, against, out, started, json_=json_)
+
+
+def _answer_bids(session: Session, portions: Sequence[BidPortion], workers: int, *, json_: bool) -> None:
+    from bidbrain.lab.bids.results import play_portion, summarize
+    from spotctl.cli.progress import in_processes
+    from spotctl.lab.backtest import bids
+    from spotctl.show.columns import table
+
+    started = time.monotonic()
+    played = in_processes(session, "bidding", play_portion, portions, workers)
+    summaries = list(summarize([each for of_portion in played for each in of_portion]))
+    seconds = time.monotonic() - started
+    session.answer(
+        json_,
+        bids.bids_json(summaries, seconds),
+        table(bids.BIDS, summaries, session.out.width, names=3),
+        bids.GENERATED,
+        f"{len(portions):,} jobs per way of bidding in {seconds:.1f} s",
+    )
 
 
 def _answer_results(

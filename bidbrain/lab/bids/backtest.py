@@ -1,0 +1,261 @@
+"""Jobs of one machine in a generated market under several ways of bidding, and what they cost under two payment rules.
+
+All ways see the same rivals (by the seed) and the same snapshots. BidBrain knows the snapshots since before the job
+began, and nothing of the market's assumptions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, floor
+from typing import Protocol
+
+from bidbrain.lab.bids.market import Assumptions, GeneratedMarket, OwnMachine
+from bidbrain.outbid.bid import BidAdviser, BidTerms, HeldBid
+from bidbrain.outbid.odds import OutbidOdds
+from bidbrain.outbid.record import Fate, HostRecord, OwnRun
+from pricing_data.units import HOUR
+
+LOOK_HOURS = 1 / 3
+"""How often snapshots are taken, and ways of bidding may change their mind."""
+PAST_HOURS = 48.0
+"""How long snapshots were taken before a job begins."""
+_LONGEST = 10.0
+"""A job is given up after this many times its work."""
+_DONE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class BidJob:
+    """A job of one machine: its hours of work, and its losses and prices."""
+
+    work_hours: float
+    terms: BidTerms
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Snapshots, the last one of this moment; the job's runs, the hours of work left, and its machine, if that has a
+    bid."""
+
+    record: HostRecord
+    runs: Sequence[OwnRun]
+    left: float
+    held: HeldBid | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The host and the bid (None: on demand) with which the job goes on."""
+
+    host: int
+    bid: int | None
+
+
+class Bidding(Protocol):
+    """A way of bidding."""
+
+    def plan(self, view: View) -> Plan | None:
+        """The machine to go on with, which may be the one that is held, at another bid; None: none for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """Bids a margin above the lowest minimum bid, and goes elsewhere when it is paused."""
+
+    margin: float
+
+    def plan(self, view: View) -> Plan | None:
+        if view.held is not None and view.held.runs:
+            return Plan(view.held.host, view.held.bid)
+        newest = view.record.newest()
+        if not newest.host.size:
+            return None
+        cheapest = int(newest.least_bid.argmin())
+        return Plan(int(newest.host[cheapest]), round(int(newest.least_bid[cheapest]) * (1 + self.margin)))
+
+
+class NoBid:
+    """Rents the cheapest host on demand."""
+
+    def plan(self, view: View) -> Plan | None:
+        newest = view.record.newest()
+        return Plan(int(newest.host[newest.on_demand.argmin()]), None) if newest.host.size else None
+
+
+@dataclass(frozen=True, slots=True)
+class BidBrain:
+    """The bid that is expected to cost least, by the odds that the record shows."""
+
+    terms: BidTerms
+
+    def plan(self, view: View) -> Plan | None:
+        adviser = BidAdviser(OutbidOdds.of(view.record, view.runs), self.terms, view.record)
+        best = adviser.best(view.left) if view.held is None else adviser.advice(view.held, view.left)
+        return None if best is None else Plan(best.bid.host, best.bid.bid)
+
+
+ON_DEMAND, BIDBRAIN = "on-demand", "bidbrain"
+WAYS = (ON_DEMAND, "minimum", "minimum+5%", "minimum+20%", "minimum+50%", BIDBRAIN)
+_MARGIN = re.compile(r"minimum(?:\+(\d{1,4})%)?")
+
+
+def bidding_of(name: str, terms: BidTerms) -> Bidding:
+    """The way of bidding with a name; raises `ValueError` for one that is unknown."""
+    if name == ON_DEMAND:
+        return NoBid()
+    if name == BIDBRAIN:
+        return BidBrain(terms)
+    if (margin := _MARGIN.fullmatch(name)) is None:
+        raise ValueError(f"no way of bidding is named {name!r} (write {', '.join(WAYS)})")
+    return Margin(int(margin[1] or 0) / 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A job's dollars by both payment rules, disks included; its hours, and its pauses by cause."""
+
+    paid: float
+    cleared: float
+    hours: float
+    outbid: int
+    displaced: int
+    finished: bool
+
+
+def play(assumed: Assumptions, seed: int, job: BidJob, bidding: Bidding) -> Outcome:
+    """A job's course in the market of a seed."""
+    longest = PAST_HOURS + _LONGEST * job.work_hours
+    course = _Course(GeneratedMarket(assumed, seed, longest), job, bidding)
+    while course.market.hour < PAST_HOURS:
+        course.look()
+        course.market.advance(course.market.hour + LOOK_HOURS)
+    while course.left > _DONE and course.market.hour < longest:
+        course.look()
+        course.decide()
+        course.move_on()
+    course.end_machine(Fate.STAYS)
+    disks = course.disk_hours * job.terms.disk_usd_per_hour
+    return Outcome(
+        course.paid + disks,
+        course.cleared + disks,
+        course.market.hour - PAST_HOURS,
+        sum(run.ended is Fate.RISEN for run in course.runs),
+        sum(run.ended is Fate.GONE for run in course.runs),
+        course.left <= _DONE,
+    )
+
+
+@dataclass(slots=True)
+class _Course:
+    """A job in progress: the hours of work that no pause can undo any more are not `left`. The machine has run `since`
+    an hour, at its present bid, and works from `works_from` on."""
+
+    market: GeneratedMarket
+    job: BidJob
+    bidding: Bidding
+    left: float = field(init=False)
+    record: HostRecord = field(default_factory=lambda: HostRecord.of(()))
+    runs: list[OwnRun] = field(default_factory=list)
+    paid: float = 0.0
+    cleared: float = 0.0
+    disk_hours: float = 0.0
+    since: float = 0.0
+    works_from: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.left = self.job.work_hours
+
+    def look(self) -> None:
+        """Takes a snapshot."""
+        self.record = self.record.joined(self.market.listed())
+
+    def decide(self) -> None:
+        """Changes the bid, or the machine, as the way of bidding wants."""
+        own, now, terms = self.market.own, self.market.hour, self.job.terms
+        if own is not None and own.bid is None:
+            return
+        plan = self.bidding.plan(View(self.record, self.runs, self.left, self._held()))
+        if own is not None and plan is not None and (plan.host, plan.bid) == (own.host, own.bid):
+            return
+        if own is not None and plan is not None and plan.host == own.host and plan.bid is not None:
+            ran = own.runs
+            self._end_run(own, Fate.STAYS)
+            self.market.change_bid(own, plan.bid)
+            self._begin_run(self.works_from if ran else now + terms.startup_hours)
+            return
+        self.end_machine(Fate.STAYS)
+        if plan is not None:
+            self.market.rent(plan.host, plan.bid, terms.loading_hours)
+            self._begin_run(now + terms.loading_hours + terms.startup_hours)
+
+    def move_on(self) -> None:
+        """Lets time pass until the next look, the end of the work, or a pause."""
+        own, began = self.market.own, self.market.hour
+        ran = own is not None and own.runs
+        until = (floor(began / LOOK_HOURS + _DONE) + 1) * LOOK_HOURS
+        ends = self.works_from + self._time_of(self.left)
+        now = self.market.advance(min(until, ends) if ran else until)
+        if own is None:
+            return
+        self.disk_hours += now - began
+        if ran and not own.runs:
+            listed = self.market.listed().host
+            self.left -= self._saved_hours()
+            self._end_run(own, Fate.RISEN if own.host in listed else Fate.GONE)
+        elif ran and now >= ends - _DONE:
+            self.left = 0.0
+        elif own.runs and not ran:
+            self._begin_run(now + self.job.terms.startup_hours)
+
+    def end_machine(self, fate: Fate) -> None:
+        """Gives the machine up, and with it what is not saved."""
+        own = self.market.own
+        if own is None:
+            return
+        if own.runs:
+            self.left -= self._saved_hours() if self.left > _DONE else 0.0
+            self._end_run(own, fate)
+        self.paid, self.cleared = self.paid + own.paid, self.cleared + own.cleared
+        self.market.give_up()
+
+    def _held(self) -> HeldBid | None:
+        own, newest = self.market.own, self.record.newest()
+        if own is None or own.bid is None:
+            return None
+        listed = newest.least_bid[newest.host == own.host]
+        unsaved = max(self.market.hour - self.works_from, 0.0) % self._cycle if own.runs else 0.0
+        return HeldBid(
+            own.host,
+            own.bid,
+            self.market.hosts[own.host].on_demand,
+            own.runs,
+            int(listed[0]) if listed.size else None,
+            None if self.job.terms.pays_bid else self.market.least_bid(own.host, ours=False),
+            min(unsaved, self.job.terms.checkpoint_every_hours),
+        )
+
+    def _begin_run(self, works_from: float) -> None:
+        self.since, self.works_from = self.market.hour, works_from
+
+    def _end_run(self, own: OwnMachine, fate: Fate) -> None:
+        """A run ends when it is paused, and when a machine that runs is given up or gets another bid."""
+        if own.bid is not None and own.runs is (fate is Fate.STAYS):
+            since, until = round(self.since * HOUR), round(self.market.hour * HOUR)
+            self.runs.append(OwnRun(own.host, own.bid, since, until, fate))
+
+    @property
+    def _cycle(self) -> float:
+        return self.job.terms.checkpoint_every_hours + self.job.terms.checkpoint_hours
+
+    def _saved_hours(self) -> float:
+        """The work of whole cycles since the run began to work."""
+        cycles = floor(max(self.market.hour - self.works_from, 0.0) / self._cycle + _DONE)
+        return min(cycles * self.job.terms.checkpoint_every_hours, self.left)
+
+    def _time_of(self, work: float) -> float:
+        """How long some work takes with its checkpoints; none is written at the end."""
+        every = self.job.terms.checkpoint_every_hours
+        return work + max(ceil(work / every - _DONE) - 1, 0) * self.job.terms.checkpoint_hours

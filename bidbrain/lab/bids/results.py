@@ -1,0 +1,118 @@
+"""Ways of bidding compared over seeds of generated markets, under both payment rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import nan, sqrt
+from statistics import fmean, stdev
+
+from bidbrain.lab.bids.backtest import BIDBRAIN, ON_DEMAND, BidJob, Outcome, bidding_of, play
+from bidbrain.lab.bids.market import Assumptions
+
+COSTS = {"its bid": True, "a clearing price": False}
+"""The price of a machine, and whether that is its bid."""
+_NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class BidPortion:
+    """A job in a generated market of a seed, under some ways of bidding."""
+
+    market: str
+    assumed: Assumptions
+    seed: int
+    job: BidJob
+    ways: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedBid:
+    """A job's course under a way of bidding and a payment rule: its dollars, and with those that its time is worth."""
+
+    market: str
+    costs: str
+    way: str
+    seed: int
+    usd: float
+    usd_with_time: float
+    outcome: Outcome
+
+
+def play_portion(portion: BidPortion) -> list[PlayedBid]:
+    """The job under all ways of bidding; on demand and BidBrain are among them."""
+    played = list[PlayedBid]()
+    for way in dict.fromkeys((ON_DEMAND, *portion.ways, BIDBRAIN)):
+        for costs, pays_bid in COSTS.items():
+            job = replace(portion.job, terms=replace(portion.job.terms, pays_bid=pays_bid))
+            outcome = play(portion.assumed, portion.seed, job, bidding_of(way, job.terms))
+            usd = outcome.paid if pays_bid or way == ON_DEMAND else outcome.cleared
+            with_time = usd + outcome.hours * job.terms.time_usd_per_hour
+            played.append(PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome))
+    return played
+
+
+@dataclass(frozen=True, slots=True)
+class BidSummary:
+    """A way of bidding in a generated market, as means over its jobs."""
+
+    market: str
+    """The generated market."""
+    costs: str
+    """The payment rule: a machine costs its bid, or a clearing price (what its host asks without the bid)."""
+    way: str
+    """The way of bidding."""
+    jobs: int
+    """Number of jobs, each in a market of its own seed."""
+    cost_pct: float
+    """Dollars, in percent of those on demand."""
+    runtime_ratio: float
+    """Run time relative to that on demand."""
+    outbid: float
+    """How often a job was outbid."""
+    displaced: float
+    """How often a renter on demand took its machine."""
+    with_time_pct: float
+    """Dollars and what the job's time is worth, in percent of those on demand."""
+    saved: float
+    """By how many of these points BidBrain is cheaper."""
+    saved_low: float
+    """Lower end of its 95% interval."""
+    saved_high: float
+    """Upper end of its 95% interval."""
+    unfinished: int
+    """Number of jobs that were given up after ten times their work."""
+
+
+def summarize(played: Sequence[PlayedBid]) -> Iterator[BidSummary]:
+    """A summary of each way of bidding in each market under each payment rule, in the order of the jobs."""
+    by_row: dict[tuple[str, str, str], dict[int, PlayedBid]] = {}
+    for each in played:
+        by_row.setdefault((each.market, each.costs, each.way), {})[each.seed] = each
+    for market in dict.fromkeys(market for market, _, _ in by_row):
+        for costs in COSTS:
+            rows = {way: jobs for (place, rule, way), jobs in by_row.items() if (place, rule) == (market, costs)}
+            for jobs in rows.values():
+                yield _summary(jobs, rows[ON_DEMAND], rows[BIDBRAIN])
+
+
+def _summary(own: dict[int, PlayedBid], dear: dict[int, PlayedBid], best: dict[int, PlayedBid]) -> BidSummary:
+    """The jobs of a way, next to those with the same seeds on demand, and by BidBrain."""
+    like, full = next(iter(own.values())), fmean(each.usd_with_time for each in dear.values())
+    points = [100 * (each.usd_with_time - best[seed].usd_with_time) / full for seed, each in own.items()]
+    spread = _NORMAL_95 * stdev(points) / sqrt(len(points)) if len(points) > 1 else nan
+    return BidSummary(
+        like.market,
+        like.costs,
+        like.way,
+        len(own),
+        100 * fmean(each.usd for each in own.values()) / fmean(each.usd for each in dear.values()),
+        fmean(each.outcome.hours for each in own.values()) / fmean(each.outcome.hours for each in dear.values()),
+        fmean(each.outcome.outbid for each in own.values()),
+        fmean(each.outcome.displaced for each in own.values()),
+        100 * fmean(each.usd_with_time for each in own.values()) / full,
+        fmean(points),
+        fmean(points) - spread,
+        fmean(points) + spread,
+        sum(not each.outcome.finished for each in own.values()),
+    )

@@ -1,0 +1,96 @@
+"""Ways of bidding in generated markets: the scenario of `backtest run` that lists `markets` with their rivals, and its
+results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from bidbrain.lab.bids.backtest import WAYS, BidJob, bidding_of
+from bidbrain.lab.bids.market import Assumptions
+from bidbrain.lab.bids.results import BidPortion, BidSummary
+from bidbrain.outbid.bid import BidTerms
+from bidbrain.strategies.registry import USUAL_SHARE
+from spotctl.files import yaml_file
+from spotctl.lab.option_values import parsed
+from spotctl.show.columns import WALL_SECONDS, Column, as_json
+
+GENERATED = "generated markets: we know of no public record of offers and bids"
+
+BIDS: tuple[Column[BidSummary], ...] = (
+    Column("market", heading="generated market"),
+    Column("costs", heading="costs"),
+    Column("way", heading="bid"),
+    Column("cost_pct", heading="cost %", show="{:.1f}"),
+    Column("runtime_ratio", heading="run time", show="{:.2f}"),
+    Column("outbid", heading="outbid", show="{:.1f}", rank=2),
+    Column("displaced", heading="displaced", show="{:.1f}", rank=2),
+    Column("with_time_pct", value=lambda row: row.with_time_pct, heading="with time %", show="{:.1f}"),
+    Column("saved", value=lambda row: row.saved, heading="saved", show="{:+.1f}"),
+    Column("saved_low", heading="95%", cell=lambda row: f"[{row.saved_low:+.1f}, {row.saved_high:+.1f}]", rank=1),
+)
+BIDS_ANSWER: tuple[Column[Any], ...] = (
+    Column("results", "results by market, payment rule and way of bidding", each=BidSummary),
+    Column("source", "where the markets come from"),
+    WALL_SECONDS,
+)
+
+_Hours = Annotated[float, Field(gt=0, le=10_000)]
+_Spent = Annotated[float, Field(ge=0, le=10_000)]
+
+
+def _way(name: str) -> str:
+    bidding_of(name, BidTerms(0, 0, 1, 0, 0, 0))
+    return name
+
+
+class Saving(BaseModel, extra="forbid"):
+    """The work between two checkpoints, and how long one is written."""
+
+    minutes: _Hours = 30
+    write_seconds: _Spent = 60
+
+
+class BidScenario(BaseModel, extra="forbid"):
+    """The whole file. An hour of a job is worth what it is in plans of jobs without `value_of_time`."""
+
+    hours: _Hours
+    checkpoint: Saving = Saving()
+    loading_minutes: _Spent = 8
+    startup_minutes: _Spent = 3
+    disk_usd_per_hour: _Spent = 0.01
+    starts: Annotated[int, Field(ge=2, le=10_000)] = 40
+    schemes: Annotated[list[Annotated[str, AfterValidator(_way)]], Field(min_length=1)] = list(WAYS)
+    markets: Annotated[dict[str, Assumptions], Field(min_length=1)]
+
+
+def is_of_bids(path: Path) -> bool:
+    """Whether a scenario compares ways of bidding: other scenarios have prices."""
+    content = yaml_file.read(path).content
+    return isinstance(content, dict) and "markets" in content and not {"prices", "store"} & set(content)
+
+
+def portions_of(path: Path, starts: int) -> list[BidPortion]:
+    """The jobs of a scenario; `starts`, if it is not 0, is their number in each market."""
+    file = parsed(path, BidScenario)
+    portions = []
+    for name, assumed in file.markets.items():
+        terms = BidTerms(
+            file.loading_minutes / 60,
+            file.startup_minutes / 60,
+            file.checkpoint.minutes / 60,
+            file.checkpoint.write_seconds / 3600,
+            file.disk_usd_per_hour,
+            USUAL_SHARE * assumed.on_demand_usd,
+        )
+        job, ways = BidJob(file.hours, terms), tuple(file.schemes)
+        portions += [BidPortion(name, assumed, seed, job, ways) for seed in range(starts or file.starts)]
+    return portions
+
+
+def bids_json(summaries: Sequence[BidSummary], wall_seconds: float) -> dict[str, Any]:
+    """The JSON of `backtest run SCENARIO.yaml --json` for ways of bidding."""
+    return as_json(BIDS_ANSWER, {"results": summaries, "source": GENERATED, "wall_seconds": wall_seconds})
