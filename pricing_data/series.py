@@ -120,6 +120,11 @@ class PriceSeries:
             None if self.watched is None else clipped(self.watched, start, end),
         )
 
+    def held_from(self, time: int) -> "PriceSeries":
+        """The series from an earlier time on, at which its first price is already in force."""
+        times, prices = np.insert(self.times, 0, time), np.insert(self.prices, 0, self.prices[0])
+        return replace(self, times=times, prices=prices)
+
     def held_until(self, end: int) -> "PriceSeries":
         """The series with its last price in force until `end`; unchanged if it lasts longer already."""
         if end <= self.last:

@@ -298,6 +298,17 @@ def billing_rule(name: str) -> BillingRule:
         raise UnknownBillingRule(f"billing rule {name!r} is unknown (known: {known})") from None
 
 
+def fixed_price(cloud: str, bid: int | None, on_demand: int) -> int | None:
+    """What an hour of a machine costs whatever its market's price is; None if it costs that price.
+
+    >>> [fixed_price(cloud, 30, 100) for cloud in ("aws", "vast")], fixed_price("aws", None, 100)
+    ([None, 30], 100)
+    """
+    if bid is None:
+        return on_demand
+    return bid if terms_of(cloud).pays_bid else None
+
+
 def highest_price(cloud: str, bid: int | None, on_demand: int) -> int:
     """The most that an hour of a machine can cost: no price above a bid lets it live, except where there are no bids.
 

@@ -9,9 +9,10 @@ other jobs, lost machines are replaced where the strategy itself does not (`refi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil, floor, inf, isfinite
 
-from bidbrain.billing import BillingRule, End, Life, usd
+from bidbrain.billing import BillingRule, End, Life, terms_of as cloud_terms, usd
 from bidbrain.decision.limits import Allowance, MachineLimits, machines_leaving, with_capped_bids
 from bidbrain.decision.on_demand import (
     TimeLeft,
@@ -37,6 +38,11 @@ from pricing_data.units import HOUR, SECOND
 _ROUNDING = 1e-9
 _NO_CHECKPOINT = "stays where it is: without a checkpoint, moving would lose all work"
 PRESSED = "close to the deadline: on-demand machines, which are never evicted"
+
+
+PAID_MARGIN = 1.25
+"""Where a machine costs its bid, the highest bid over the price of the moment: a bid at the price is outbid soon, and
+what exceeds it is paid in every hour."""
 
 
 def _free(_: Rent) -> int:
@@ -98,17 +104,16 @@ class Decider:
             situation = replace(situation, holdings=staying, leaving=machines_leaving(situation, staying))
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
+        highest = partial(self._highest_bid, situation)
         if self.caps_bids:
             # Strategies compare only bids that may be made.
             most, offers = self.most_bid, situation.offers
             if most is not None:
                 offers = tuple(offer for offer in offers if situation.price(offer) <= most)
-            situation = replace(
-                situation, offers=offers, highest_bid=lambda offer: offer.on_demand if most is None else most
-            )
+            situation = replace(situation, offers=offers, highest_bid=highest)
         decided = self._decided(situation)
         if self.caps_bids:
-            decided = with_capped_bids(decided, self.most_bid)
+            decided = with_capped_bids(decided, highest, self.most_bid)
         rent = next((action for action in decided.actions if isinstance(action, Rent)), None)
         if rent is not None:
             paying, saved = situation, situation.saved
@@ -117,6 +122,14 @@ class Decider:
                 paying = replace(situation, usd_left=situation.usd_left - moving)
             decided = self._allowance.allowed(decided, paying)
         return self._without_part(decided, situation) if self.limits.together else decided
+
+    def _highest_bid(self, situation: Situation, offer: Offer) -> int:
+        """The most that may be bid: the job's highest bid or the on-demand price, and where bids are paid, little more
+        than the price of the moment."""
+        most = offer.on_demand if self.most_bid is None else self.most_bid
+        if not cloud_terms(offer.market.cloud).pays_bid:
+            return most
+        return min(most, round(situation.price(offer) * PAID_MARGIN))
 
     def _with_reserved(self, situation: Situation) -> Decision:
         """Reserved machines first; the rest of the job is decided as a smaller job."""

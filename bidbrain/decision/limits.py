@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
 
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, described
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
 from pricing_data.market import Market
 from pricing_data.units import bid_usd, counted, usd_text
 
@@ -236,10 +236,10 @@ def machines_leaving(situation: Situation, staying: Sequence[Holding]) -> Counte
     return leaving
 
 
-def with_capped_bids(decision: Decision, most: int | None = None) -> Decision:
-    """The decision with no bid above the highest one that the job names, or else above the on-demand price."""
+def with_capped_bids(decision: Decision, highest: Callable[[Offer], int], most: int | None = None) -> Decision:
+    """The decision with no bid above the highest one for its offer; `most` is that of the job, if it names one."""
     actions = tuple(
-        replace(action, bid=min(action.bid, action.offer.on_demand if most is None else most))
+        replace(action, bid=min(action.bid, highest(action.offer)))
         if isinstance(action, Rent) and action.bid is not None
         else action
         for action in decision.actions

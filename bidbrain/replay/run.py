@@ -4,7 +4,7 @@ work was done."""
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bidbrain.billing import Bill, BillingRule, End, Life, Prices, usd
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices, fixed_price, usd
 from bidbrain.replay.market import Warnings
 from bidbrain.strategies.base import Holding, Offer, Rent, gang_works
 from bidbrain.strategies.deadline_spells import SpellOutlook
@@ -136,7 +136,8 @@ class Run:
 
 def bill_of_machine(rent: Rent, life: Life, billing: BillingRule, histories: Mapping[Market, PriceSeries]) -> Bill:
     """The bill of each machine of a purchase over a life."""
-    prices: Prices = rent.offer.on_demand if rent.bid is None else histories[rent.offer.market]
+    fixed = fixed_price(rent.offer.market.cloud, rent.bid, rent.offer.on_demand)
+    prices: Prices = histories[rent.offer.market] if fixed is None else fixed
     return billing.bill(life, prices)
 
 

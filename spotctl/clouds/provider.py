@@ -148,7 +148,8 @@ class MachineEnd:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as its provider lists it, paid from `started` to `ended`. `address` is how its peers reach it.
+    """A machine as its provider lists it, paid from `started` to `ended`, since when a PAUSED one does not run.
+    `address` is how its peers reach it.
 
     The last six are what its agent says (`CloudProvider.with_status`), and a provider leaves them unset:
     when it will be evicted, the name of the payload it was last given, that payload's exit code (negative: the signal

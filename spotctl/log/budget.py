@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bidbrain.billing import Bill, BillingRule, End, Life, Prices, highest_price, rule_of_cloud, terms_of
+from bidbrain.billing import Bill, BillingRule, End, Life, Prices, fixed_price, highest_price, rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND
@@ -39,10 +39,8 @@ class Tariff:
     def paid(self, allocation: Allocation, now: int) -> Prices:
         """The price of a machine of an allocation: constant on demand and where bids are paid, otherwise the history of
         its market."""
-        if allocation.bid is None:
-            return allocation.on_demand
-        pays_bid = terms_of(allocation.market.cloud).pays_bid
-        return allocation.bid if pays_bid else self.prices(allocation.market, now)
+        fixed = fixed_price(allocation.market.cloud, allocation.bid, allocation.on_demand)
+        return self.prices(allocation.market, now) if fixed is None else fixed
 
 
 def tariff_of(provider: CloudProvider, started: int) -> Tariff:

@@ -52,11 +52,14 @@ class PriceBook:
             self._lists = now, lists
         return lists
 
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        """A market's prices on [start, end]. NotFound: they are not known for all of this time."""
+    def prices(self, market: Market, start: int, end: int, assumed: int = 0) -> PriceSeries:
+        """A market's prices on [start, end]. NotFound: they are not known for all of this time. The first one that was
+        seen stands for as long before it as is `assumed`."""
         if end > (now := self._now()):
             raise NotFound(f"{market}: its price at {format_time(end)} is not yet known at {format_time(now)}")
         series = self._series(market)
+        if series.first - assumed <= start < series.first:
+            series = series.held_from(start)
         if start < series.first:
             raise NotFound(
                 f"{market}: its stored prices begin at {format_time(series.first)}, after {format_time(start)};"

@@ -31,14 +31,15 @@ flock -n 9 || exit 0
 echo -1000 2>/dev/null >/proc/self/oom_score_adj
 end() {
   say "ending this machine: $1"
-  if command -v python3 >/dev/null; then
-    out=/dev/null
-    if (: >/dev/console) 2>/dev/null; then out=/dev/console; fi
-    python3 -I -S $root/self_deletion.py $root/this_cloud.py >$out 2>&1 9>&- || say "switching off without having been deleted"
-  else
-    say "no python3: switching off without asking the cloud"
-  fi
+  out=/dev/null
+  if (: >/dev/console) 2>/dev/null; then out=/dev/console; fi
+  # A container cannot switch itself off, so it asks its cloud again until that answers.
   while :; do
+    if command -v python3 >/dev/null; then
+      python3 -I -S $root/self_deletion.py $root/this_cloud.py >$out 2>&1 9>&- || say "switching off without having been deleted"
+    else
+      say "no python3: switching off without asking the cloud"
+    fi
     shutdown -h now 9>&-
     sleep 30
     poweroff -f 9>&-
@@ -109,11 +110,12 @@ if [ -n "@CONTAINERS@" ]; then
     mkdir -p /etc/cdi && nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml
   fi
 fi
-# The agent needs Python 3.11. Ubuntu 22.04 has 3.10, and 3.11 among its packages.
+# The agent needs Python 3.11. Ubuntu 22.04 has 3.10, and 3.11 among its packages; images of containers may have none.
 usable() { command -v "$1" >/dev/null && "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; }
 if ! usable python3 && ! usable python3.13 && ! usable python3.12 && ! usable python3.11 && command -v apt-get >/dev/null; then
   export DEBIAN_FRONTEND=noninteractive
-  apt-get -o DPkg::Lock::Timeout=300 -qy update && apt-get -o DPkg::Lock::Timeout=300 -qy install python3.11
+  apt="apt-get -o DPkg::Lock::Timeout=300 -qy"
+  $apt update && { $apt install python3.11 || $apt install python3; }
 fi
 key=/etc/ssh/ssh_host_ed25519_key
 [ -s $key.pub ] || ssh-keygen -q -t ed25519 -N '' -f $key

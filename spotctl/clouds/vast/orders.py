@@ -33,13 +33,12 @@ _SHORT = {INSTALLATION_TAG: "i", RUN_TAG: "r", INTENT_TAG: "n"}
 _LONG = {short: tag for tag, short in _SHORT.items()}
 _SCRIPT, _HOST_KEY = "SPOTCTL_START_", "SPOTCTL_HOST_KEY_"
 _ON_START = f"""#!/bin/sh
-umask 077
 pieces() {{ i=0; while eval "part=\\${{$1$i-}}" && [ -n "$part" ]; do printf %s "$part"; i=$((i + 1)); done; }}
+umask 022
 mkdir -p /etc/ssh /opt/spotctl
 key=/etc/ssh/ssh_host_ed25519_key
-pieces {_HOST_KEY} | base64 -d >$key.new && mv $key.new $key && ssh-keygen -y -f $key >$key.pub
+(umask 077; pieces {_HOST_KEY} | base64 -d >$key.new) && mv $key.new $key && ssh-keygen -y -f $key >$key.pub
 pieces {_SCRIPT} | base64 -d | gzip -d >/opt/spotctl/start_up
-umask 022
 exec sh /opt/spotctl/start_up
 """
 """Installs the host key before the start-up script has sshd read it, and runs that script."""

@@ -58,7 +58,9 @@ class Placed:
     reason: EndReason | None = None
 
     def listed(self, now: int, *, is_paused: bool) -> Self:
-        """The machine after a list that shows it."""
+        """The machine after a list that shows it, maybe after others lacked it for so long that it counted as gone."""
+        if self.ended is not None and not self.returning:
+            return replace(self, missing=None, ended=None, reason=None).listed(now, is_paused=is_paused)
         paused = (self.paused or now) if is_paused else None
         return replace(self, is_listed=True, missing=None, paused=paused)
 

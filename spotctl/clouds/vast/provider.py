@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
 from pricing_data.sources.base import Rejects
-from pricing_data.units import NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 from spotctl.clouds.errors import Answers, NoCapacity, NotFound, Unanswered, UnknownRefusal, each, in_contract
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
@@ -29,6 +29,7 @@ from spotctl.clouds.vast.prices import STORAGE
 from spotctl.home.errors import BadRequest, SpotctlError
 
 if TYPE_CHECKING:
+    from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
 
@@ -52,6 +53,10 @@ class VastProvider(RentingProvider):
         self._times = times or ListTimes()
         # From the last list, so that a link to a machine needs no call.
         self._rows: dict[int, tuple[VastLabel, VastRow]] = {}
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        """See `CloudProvider`. No history is published: the first price that was fetched stands for the hour before."""
+        return self._prices.prices(market, start, end, assumed=HOUR)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         _check(request)
@@ -246,7 +251,11 @@ def _check(request: MachineRequest) -> None:
 
 
 def _machine(label: VastLabel, number: int, state: MachineState, started: int, placed: Placed | None = None) -> Machine:
-    ended, reason = (None, None) if placed is None else (placed.ended, placed.reason)
+    ended = reason = None
+    if placed is not None and state is MachineState.PAUSED:
+        ended = placed.paused
+    elif placed is not None and state is MachineState.GONE:
+        ended, reason = placed.ended, placed.reason
     return Machine(
         orders.machine_id(number),
         label.market,
@@ -254,8 +263,8 @@ def _machine(label: VastLabel, number: int, state: MachineState, started: int, p
         state,
         started,
         label.tags,
-        ended=ended if state is MachineState.GONE else None,
-        end_reason=reason if state is MachineState.GONE else None,
+        ended=ended,
+        end_reason=reason,
     )
 
 

@@ -32,7 +32,7 @@ from spotctl.clouds.errors import (
     as_far_as_listed,
     unknown_code,
 )
-from spotctl.clouds.provider import Machine, MachineRequest, MachineState, Resource
+from spotctl.clouds.provider import EndReason, Machine, MachineRequest, MachineState, Resource
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.log import events as ev
@@ -234,10 +234,23 @@ class Executor:
             if machines is None:
                 self.unlisted = ("",)
                 return None
-            self._listed, self.unlisted, self._listed_in = machines, unlisted, situation
+            self._listed = tuple(map(self._without_paused, machines))
+            self.unlisted, self._listed_in = unlisted, situation
             self._listed_until = time.monotonic() + self._environment.list_every
         self.starting = ""
         return tuple(self._with_status(machine) for machine in self._listed)
+
+    def _without_paused(self, machine: Machine) -> Machine:
+        """The machine, returned if it was paused: it does no work, and what it holds costs money."""
+        if machine.state is not MachineState.PAUSED:
+            return machine
+        try:
+            self._provider.terminate([machine.id])
+        except ProviderError as error:
+            self.failure = str(error)
+            return replace(machine, state=MachineState.STARTING, ended=None)
+        ended = self._provider.now() if machine.ended is None else machine.ended
+        return replace(machine, state=MachineState.GONE, ended=ended, end_reason=EndReason.EVICTED)
 
     @property
     def running(self) -> frozenset[str]:

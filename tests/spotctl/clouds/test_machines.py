@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,6 +16,7 @@ from spotctl.home.wall_clock import WallClock
 from tests.cloud.azure import AzureServer
 from tests.cloud.host import LAPTOP
 from tests.cloud.namespaces import Namespaces, namespaces
+from tests.cloud.vast import RunningContainers
 from tests.spotctl.clouds.aws import standins
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 from tests.spotctl.clouds.azure import world as azure
@@ -22,6 +24,7 @@ from tests.spotctl.clouds.contract import LinkContract, ProviderContract, Settin
 from tests.spotctl.clouds.gcp import world as gcp
 from tests.spotctl.clouds.markets import python
 from tests.spotctl.clouds.test_contract import a_second
+from tests.spotctl.clouds.vast import world as vast
 
 pytestmark = [pytest.mark.slow, pytest.mark.cloud]
 
@@ -89,7 +92,30 @@ def on_azure(host: Namespaces, agents: RemoteAgents) -> Iterator[Setting]:
         )
 
 
-CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure}
+@contextmanager
+def on_vast(host: Namespaces, agents: RemoteAgents) -> Iterator[Setting]:
+    containers = RunningContainers(host)
+    with (
+        TemporaryDirectory() as folder,
+        vast.world(Path(folder), containers) as made,
+        closing(made.provider(agents)) as here,
+    ):
+        yield Setting(
+            here,
+            vast.ONE,
+            vast.BID,
+            vast.UNKNOWN,
+            _PAYLOAD,
+            a_second,
+            lease=_LEASE,
+            short_lease=_SHORT_LEASE,
+            slack=20 * SECOND,
+            late=_LATE,
+            patience_seconds=300.0,
+        )
+
+
+CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure, "vast": on_vast}
 
 
 @pytest.fixture(params=CLOUDS)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR
+from spotctl.clouds.errors import NotFound
 from spotctl.clouds.remote.prices import READ_AGAIN_SECONDS, PriceBook
 from tests.spotctl.run.worlds import MARKETS, PRICES, START
 
@@ -22,6 +25,15 @@ class Store:
         if not self.is_readable:
             raise PricingDataError("the store cannot be read")
         return PRICES[market]
+
+
+def test_the_first_price_stands_for_the_time_before_it_as_far_as_that_is_assumed() -> None:
+    book = PriceBook(lambda: cast("Library", Store()), lambda: START + HOUR)
+    first = PRICES[MARKETS[0]].first
+    assumed = book.prices(MARKETS[0], first - HOUR, START + HOUR, assumed=HOUR)
+    assert (assumed.first, assumed.price_at(first - 1)) == (first - HOUR, assumed.price_at(first))
+    with pytest.raises(NotFound, match="its stored prices begin"):
+        book.prices(MARKETS[0], first - HOUR - 1, START + HOUR, assumed=HOUR)
 
 
 def test_the_last_known_price_holds_while_the_store_cannot_be_read() -> None:

@@ -33,7 +33,7 @@ class SteadyPrices(PriceBook):
     def markets(self, cloud: str) -> tuple[Market, ...]:
         return tuple(market for market in self.known if market.cloud == cloud)
 
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+    def prices(self, market: Market, start: int, end: int, assumed: int = 0) -> PriceSeries:  # noqa: ARG002
         if market not in self.known:
             raise NotFound(f"{market}: no prices are known")
         if end > wall_us():

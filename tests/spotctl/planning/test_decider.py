@@ -9,7 +9,7 @@ import pytest
 
 import spotctl.planning.plan
 from bidbrain.billing import rule_of_cloud
-from bidbrain.strategies.base import Rent
+from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, NANOS_PER_DOLLAR
@@ -85,6 +85,16 @@ def test_only_bids_above_on_demand_are_capped() -> None:
     assert rents(made.decide(situation())) == [low, replace(high, bid=A.on_demand)]
     assert rents(replace(made, most_bid=25 * CENT).decide(situation())) == [low, replace(high, bid=25 * CENT)]
     assert rents(deciding(low, high).decide(situation())) == [low, high]
+
+
+def test_a_bid_that_is_paid_is_little_above_the_price() -> None:
+    host = Offer(Market("vast", "vast-us", "verified", "1xRTX_4090"), 1.0, 100 * CENT)
+    high, low = Rent(host, 1, 90 * CENT), Rent(host, 1, 5 * CENT)
+    made = replace(deciding(high), offers=(host,), caps_bids=True)
+    now = replace(situation(offers=(host,)), price=lambda _: 8 * CENT)
+    assert rents(made.decide(now)) == [replace(high, bid=10 * CENT)]
+    assert rents(replace(made, most_bid=9 * CENT).decide(now)) == [replace(high, bid=9 * CENT)]
+    assert rents(replace(made, strategy=deciding(low).strategy).decide(now)) == [low]
 
 
 def test_each_market_has_its_price_the_cost_of_the_move_and_the_reason_why_it_lost() -> None:

@@ -239,3 +239,13 @@ def test_the_disk_is_counted(provider: VastProvider) -> None:
     held = provider.holdings(ONE, spot=True, disk_gib=None)
     assert held.disk == pytest.approx(32 * 0.15 / 730 * 1e9, abs=1)
     assert held.address == 0
+
+
+def test_a_machine_that_counted_as_gone_and_is_listed_again_is_not(made: World, provider: VastProvider) -> None:
+    (machine,) = provider.create(order(machines=1))
+    provider.list({})
+    made.api.lists_late = 60.0
+    assert [one.state for one in provider.list({})] == [MachineState.GONE]
+    made.api.lists_late = 0.0
+    (again,) = provider.list({})
+    assert (again.id, again.state, again.ended) == (machine.id, MachineState.RUNNING, None)

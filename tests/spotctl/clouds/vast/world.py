@@ -26,6 +26,7 @@ from spotctl.clouds.vast.placed import ListTimes, VastOrders
 from spotctl.clouds.vast.provider import VastProvider
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import WallClock, wall_us
+from tests.cloud.vast import RunningContainers
 from tests.servers.loopback import LoopbackServer, serving
 from tests.servers.vast import KEY, Vast
 from tests.servers.vast_market import Containers, Host, NoContainers, VastMarket
@@ -66,7 +67,7 @@ class Prices(PriceBook):
         assert market == ONE
         return 2 * BID
 
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+    def prices(self, market: Market, start: int, end: int, assumed: int = 0) -> PriceSeries:  # noqa: ARG002
         if market == UNKNOWN or end > wall_us():
             raise NotFound(f"{market}: no prices are known at {end}")
         return PriceSeries(market, np.array([start, end]), np.array([BID] * 2))
@@ -100,6 +101,8 @@ def world(folder: Path, containers: Containers | None = None, hosts: int = 6) ->
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("VAST_API_KEY", KEY)
         with serving(api := Vast(market)) as server:
+            if isinstance(containers, RunningContainers):
+                containers.port = int(server.url.rpartition(":")[2])
             yield World(server, api, folder)
 
 

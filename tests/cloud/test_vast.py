@@ -1,0 +1,128 @@
+"""A launch on the simulated Vast.ai: a script through ten evictions by higher bids, and its cost against the books."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.namespaces import namespaces
+from tests.cloud.vast import RunningContainers
+from tests.servers.loopback import serving
+from tests.servers.vast import KEY, Vast
+from tests.servers.vast_market import Contract, Host, VastMarket
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.cloud]
+
+ROOT = Path(__file__).parents[2]
+OUTBIDS = 10
+JOB = """\
+name: {name}
+kind: command
+run: {run}
+resources: {{clouds: [vast], types: [1xRTX_4090]}}
+hours: 15m
+budget: 1 USD
+"""
+
+
+@dataclass
+class Laptop:
+    """A home, and the market as this computer sees it."""
+
+    home: Path
+    market: VastMarket
+    containers: RunningContainers
+    url: str
+
+    def begun(self, *words: str) -> subprocess.Popen[str]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "SPOTCTL_HOME": str(self.home),
+            "VAST_URL": self.url,
+            "VAST_API_KEY": KEY,
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", "spotctl", *words],
+            cwd=self.home,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def spotctl(self, *words: str) -> str:
+        """The output of a command that succeeds."""
+        process = self.begun(*words)
+        out, err = process.communicate()
+        assert process.returncode == 0, out + err
+        return out
+
+    def job(self, name: str, run: str) -> str:
+        folder = self.home / "jobs"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.yaml").write_text(JOB.format(name=name, run=run))
+        return str(folder / f"{name}.yaml")
+
+    def working(self, seen: set[int]) -> Contract:
+        """The next instance that runs the job's command."""
+        found = list[Contract]()
+
+        def works() -> bool:
+            new = (contract for contract in self.market.alive() if contract.id not in seen)
+            found[:] = [one for one in new if self.market.runs(one) and self.containers.has(one, "/tmp/working")]
+            return bool(found)
+
+        eventually(works)
+        return found[0]
+
+
+@contextmanager
+def laptop(folder: Path, hosts: int) -> Iterator[Laptop]:
+    with namespaces() as host:
+        containers = RunningContainers(host)
+        market = VastMarket([Host(number) for number in range(1, hosts + 1)], containers)
+        with serving(Vast(market)) as server:
+            containers.port = int(server.url.rpartition(":")[2])
+            made = Laptop(folder, market, containers, server.url)
+            made.spotctl("prices", "fetch", "--cloud", "vast")
+            yield made
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Laptop]:
+    with laptop(tmp_path, OUTBIDS + 2) as made:
+        yield made
+
+
+def test_a_script_runs_to_its_end_through_ten_higher_bids(made: Laptop) -> None:
+    job = made.job("night", '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"')
+    process = made.begun("launch", job, "--yes")
+    outbid = set[int]()
+    for _ in range(OUTBIDS):
+        ours = made.working(outbid)
+        made.market.outbid(ours.host, 0.9)
+        outbid.add(ours.id)
+    made.containers.touch(made.working(outbid), "/tmp/go")
+    out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    assert f"survived {OUTBIDS} evictions" in out
+    assert "finished" in made.spotctl("logs", "night")
+    # Nothing is left, and the ledger, which counts from the order on, is not below the books.
+    assert not made.market.alive()
+    assert len(made.market.contracts) == OUTBIDS + 1
+    books = sum(sum(made.market.billed(contract)) for contract in made.market.contracts.values())
+    cost = json.loads(made.spotctl("report", "cost", "--job", "night", "--json"))
+    assert (cost["evictions"], cost["total_usd"]) == (OUTBIDS, pytest.approx(books, rel=2.0))
+    assert cost["total_usd"] >= books
+    assert json.loads(made.spotctl("gc", "--json"))["resources"] == []
