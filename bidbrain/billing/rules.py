@@ -299,7 +299,7 @@ def billing_rule(name: str) -> BillingRule:
 
 
 def fixed_price(cloud: str, bid: int | None, on_demand: int) -> int | None:
-    """What an hour of a machine costs whatever its market's price is; None if it costs that price.
+    """The cost of an hour of a machine, whatever its market's price is; None if it costs that price.
 
     >>> [fixed_price(cloud, 30, 100) for cloud in ("aws", "vast")], fixed_price("aws", None, 100)
     ([None, 30], 100)

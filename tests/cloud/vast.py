@@ -36,9 +36,9 @@ class RunningContainers:
         exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
         name = f"c{contract.id}-{next(self._starts)}"
         spec = MachineSpec(name, f"#!/bin/sh\n{exports}{contract.body['onstart']}".encode(), _no_metadata)
-        self._names[contract.id] = name
         # A container whose processes have all ended stays until its owner destroys it.
         contract.address = (self._host.start(spec, lambda _: None).public, 22)
+        self._names[contract.id] = name
 
     def stopped(self, contract: Contract) -> None:
         self._host.power_off(self._names.pop(contract.id))
@@ -47,8 +47,9 @@ class RunningContainers:
         assert contract.id not in self._names, "it was stopped before"
 
     def has(self, contract: Contract, path: str) -> bool:
-        """Whether a file exists in a container."""
-        return self._host.execute(self._names[contract.id], "test", "-e", path).returncode == 0
+        """Whether a file exists in a container, once that has started."""
+        name = self._names.get(contract.id)
+        return name is not None and self._host.execute(name, "test", "-e", path).returncode == 0
 
     def touch(self, contract: Contract, path: str) -> None:
         self._host.execute(self._names[contract.id], "touch", path)
