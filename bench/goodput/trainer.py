@@ -29,8 +29,9 @@ from bench.goodput.schedule import WARNING_SECONDS
 
 UNIX, TLS = "unix", "tls"
 _ROLLBACK = re.compile(r"^epoch \d+ from version (\d+)")
-PARTS = 6
-"""As many shares of a batch for each of three nodes as for each of two."""
+PARTS = workload.NODES
+"""A share of a batch for each node. Twice as many would suit two nodes better, but a small share takes longer by the
+sample, which costs more."""
 
 
 def job_folder(shared: Path) -> Path:
