@@ -155,13 +155,21 @@ def rented(throughputs: Throughputs, seed: int) -> ClusterSimulation:
     return replace(on_cluster(workload, (RENTED,) * 3), allocation_seconds=0)
 
 
-def _queue(seed: int, data: PaperData, *, rate: float) -> FigureValues:
-    """A queue without preemption that starts jobs on random types, against FIFO as a policy, alone and in pairs."""
-    throughputs = throughputs_of(data.file(SIMULATION))
-    asked = steady(throughputs, HOUR / rate, seed)
-    blind = played(asked, command_options("fifo", agnostic=True, seed=seed)).average_jct_seconds
-    aware = played(asked, command_options("fifo-perf")).average_jct_seconds
-    return {"completion time, agnostic over aware": blind / aware}
+def _fifo(seed: int, data: PaperData, *, rates: Sequence[float]) -> FigureValues:
+    """A queue that starts jobs on random types, against the paper's objective for FIFO, alone and in pairs."""
+    throughputs, values = throughputs_of(data.file(SIMULATION)), dict[str, float]()
+    for rate in rates:
+        asked = steady(throughputs, HOUR / rate, seed)
+        runs = {
+            "agnostic": (asked, command_options("fifo", agnostic=True, seed=seed)),
+            "aware": (asked, command_options("fifo-preemptive")),
+            "space sharing": (replace(asked, believed=throughputs), command_options("fifo-preemptive")),
+        }
+        hours = {name: played(*run).average_jct_seconds / HOUR for name, run in runs.items()}
+        values |= {f"{name} @ {rate:g}": each for name, each in hours.items()}
+        values["completion time, agnostic over aware"] = hours["agnostic"] / hours["aware"]
+        values["completion time, agnostic over space sharing"] = hours["agnostic"] / hours["space sharing"]
+    return values
 
 
 def _priorities(seed: int, data: PaperData, *, rate: float, published: str = "") -> FigureValues:
@@ -340,16 +348,14 @@ RESULTS = (
     _result(
         "gavel-las-multiple",
         partial(_by_load, policy="max-min-fairness", rates=(2.0, 2.6), multiple=True),
-        60.0,
+        55.0,
         "Our agnostic policy knows by which type a job is measured, but not that types differ.",
-        published=True,
     ),
     _result(
         "gavel-finish-time",
         partial(_by_load, policy="finish-time-fairness", rates=(2.0, 2.6), multiple=True),
-        90.0,
+        120.0,
         "Our agnostic policy takes a job to run at its mean speed on all types.",
-        published=True,
     ),
     _result(
         "gavel-makespan",
@@ -358,13 +364,19 @@ RESULTS = (
         "Our FIFO starts each job on a random type and never moves it.",
         published=True,
     ),
-    _result("gavel-fifo", partial(_queue, rate=2.5), 20.0, "The queue is ours: earlier jobs move to faster types."),
+    _result(
+        "gavel-fifo",
+        partial(_fifo, rates=(4.0, 4.4, 4.8)),
+        45.0,
+        "The paper names no load. The agnostic queue can hardly bear the last load of the picture, and the paper's"
+        " figures lie between that and the one before.",
+    ),
     _result(
         "gavel-priorities",
         partial(_priorities, rate=5.6),
         20.0,
-        "A priority is a weight of 5, as in the published code.",
-        published=True,
+        "A priority is a weight of 5, as in the published code. The paper says neither its load nor its stream; ours is"
+        " that of Figure 5.9b.",
     ),
     Experiment(
         "gavel-cost",
