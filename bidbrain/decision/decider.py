@@ -58,7 +58,8 @@ class Decider:
     machines stand in. `speed` is the part of the machines' speed that checkpoints leave. A gang with `roaming` may move
     between regions. `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
     per hour. A first lease is as long as `lease`, in markets whose machines boot slowly as `slow_leases`. With
-    `caps_bids`, no bid is above `most_bid`, or above the on-demand price if that is None.
+    `caps_bids`, no bid is above `most_bid`, or above the on-demand price if that is None. In the markets of
+    `known_odds`, the strategy knows how often a bid is outbid.
     """
 
     offers: tuple[Offer, ...]
@@ -80,6 +81,7 @@ class Decider:
     caps_bids: bool = False
     most_bid: int | None = None
     reserved: tuple[ReservedOffer, ...] = ()
+    known_odds: frozenset[Market] = frozenset()
 
     @property
     def name(self) -> str:
@@ -124,10 +126,10 @@ class Decider:
         return self._without_part(decided, situation) if self.limits.together else decided
 
     def _highest_bid(self, situation: Situation, offer: Offer) -> int:
-        """The most that may be bid: the job's highest bid or the on-demand price, and where bids are paid, little more
-        than the price of the moment."""
+        """The most that may be bid: the job's highest bid or the on-demand price, and where bids are paid and nothing
+        tells how often they are outbid, little more than the price of the moment."""
         most = offer.on_demand if self.most_bid is None else self.most_bid
-        if not cloud_terms(offer.market.cloud).pays_bid:
+        if not cloud_terms(offer.market.cloud).pays_bid or offer.market in self.known_odds:
             return most
         return min(most, round(situation.price(offer) * PAID_MARGIN))
 

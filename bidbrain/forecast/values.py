@@ -10,6 +10,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.billing import BillingRule, End, Life, usd
 from bidbrain.eviction.hazard import Hazard
+from bidbrain.outbid.hosts import HostMarket
 from bidbrain.replay.market import Warnings
 from bidbrain.replay.run import Run, Tenure, bill_of_machine
 from bidbrain.strategies.base import Offer, Rent, Strategy
@@ -87,12 +88,14 @@ class ForecastJob:
 
 @dataclass(frozen=True, slots=True)
 class KnownPast:
-    """The markets as known until `now`: prices, eviction rates that prices do not explain, and spells of capacity."""
+    """The markets as known until `now`: prices, eviction rates that prices do not explain, spells of capacity, and the
+    hosts of markets that sell to the highest bid."""
 
     now: int
     histories: Mapping[Market, PriceSeries]
     hazards: Mapping[Market, Hazard | None] = field(default_factory=dict)
     spells: Mapping[Market, KnownSpells] = field(default_factory=dict)
+    hosts: Mapping[Market, HostMarket] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.eviction.hazard import UNRECORDED, Hazard, RateEvidence, shape_of_rates
+from bidbrain.eviction.hazard import UNRECORDED, shape_of_rates
 from bidbrain.eviction.survival import Exposure
 from bidbrain.outbid.record import Fate, HostRecord, OwnRun, Stays, level_of, pauses
 from pricing_data.units import HOUR
@@ -42,14 +42,6 @@ _ASSUMED_PAUSE = Exposure(1.0, 4.0)
 _FEW_GROUPS = 4
 """Fewer hosts, or blocks, do not tell how alike they are; then it is assumed."""
 _ASSUMED_SHAPE = 4.0
-
-
-@dataclass(frozen=True, slots=True)
-class Risks:
-    """The risks of a machine at a bid: being outbid, and being displaced, which no bid prevents."""
-
-    outbid: Hazard
-    displaced: Hazard
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,12 +90,10 @@ class OutbidOdds:
         """The mean time until a host takes a bid again."""
         return self.back.hours / self.back.evictions
 
-    def risks(self, host: int, level: float) -> Risks:
-        """The risks of a machine of a host at the level of its bid."""
-        events, gone = float(np.interp(level, _LEVELS, self.events)), self.displaced.evictions
-        outbid = Exposure(events, events / float(np.interp(level, _LEVELS, self.rates)))
-        displaced = Exposure(gone, gone / self.displaced_per_hour(host))
-        return Risks(*(Hazard((RateEvidence(self.basis, part),)) for part in (outbid, displaced)))
+    def outbid_at(self, level: float) -> Exposure:
+        """The rate of being outbid at a level, with the events that it rests on."""
+        events = float(np.interp(level, _LEVELS, self.events))
+        return Exposure(events, events / float(np.interp(level, _LEVELS, self.rates)))
 
     @property
     def basis(self) -> str:

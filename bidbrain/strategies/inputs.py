@@ -6,11 +6,12 @@ knows the same in both.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 
 from bidbrain.billing import BillingRule
 from bidbrain.eviction.hazard import Hazard
+from bidbrain.outbid.hosts import HostMarket
 from bidbrain.strategies.base import REQUEST_VCPUS, Offer, Rent, Strategy
 from bidbrain.values import Overheads
 from pricing_data.market import Market
@@ -90,7 +91,8 @@ class StrategyInputs:
 
     A hazard of None means that no capacity evictions are known. `reliable` machines run from start to end next to what
     the strategy rents. `value_of_time` is what an hour of the job is worth to its user, in dollars; if that is unknown
-    (None), `price_of_time` finds one. `request_nu` is the size of one request of `proteus`.
+    (None), `price_of_time` finds one. `hosts` are the markets in which each host runs the highest bid. `request_nu` is
+    the size of one request of `proteus`.
     """
 
     offers: tuple[Offer, ...]
@@ -102,5 +104,6 @@ class StrategyInputs:
     overheads: Overheads
     checkpoints: Checkpointing
     price_of_time: PriceOfTime
+    hosts: Mapping[Market, HostMarket] = field(default_factory=dict)
     value_of_time: float | None = None
     request_nu: float = REQUEST_VCPUS

@@ -13,7 +13,7 @@ more pools the whole job pauses more often for an eviction in one of them, hence
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor, inf
 
 import numpy as np
@@ -68,7 +68,8 @@ class Prospects:
 
 @dataclass(frozen=True, slots=True)
 class PriceCapacity:
-    """Fills the room from the pools with the lowest prices of work, in equal shares, with bids at the on-demand price.
+    """Fills the room from the pools with the lowest prices of work, in equal shares, with bids at the on-demand price,
+    or where the highest bid runs and is paid, at a margin above the market's price (`margins`).
 
     An allocation is returned when a new one elsewhere, start-up included, would do the rest of the work for less. While
     no pool is open, or none beats on-demand, the baseline is rented on demand. `fresh` and `old` are the expectations
@@ -86,6 +87,7 @@ class PriceCapacity:
     time_value: float = TIME_VALUE
     usd_per_hour: float | None = None
     name: str = "price-capacity"
+    margins: Mapping[Market, float] = field(default_factory=dict)
 
     def decide(self, situation: Situation) -> Decision:
         """Moves machines that are too expensive, then fills the room; on-demand machines leave once a pool is open."""
@@ -135,7 +137,7 @@ class PriceCapacity:
         known = (self.old if age is not None and age >= HOUR else self.fresh)[offer.market]
         lost = known.taken[i] * self.application.eviction_hours * self.pools
         useful = known.alive[i] - lost - (self.application.startup_hours if age is None else 0.0)
-        price = situation.price(offer)
+        price = self._bid(offer, situation) if offer.market in self.margins else situation.price(offer)
         cost = price * known.billed[i] + self._time_of(offer, price, situation) * known.alive[i]
         return cost / (offer.nu * useful) if useful > 0 else inf
 
@@ -160,7 +162,12 @@ class PriceCapacity:
             more = max(floor(room / offer.nu), 0)
             machines[offer] += more
             room -= more * offer.nu
-        return [Rent(offer, count, offer.on_demand) for offer, count in machines.items() if count]
+        return [Rent(offer, count, self._bid(offer, situation)) for offer, count in machines.items() if count]
+
+    def _bid(self, offer: Offer, situation: Situation) -> int:
+        if offer.market not in self.margins:
+            return offer.on_demand
+        return min(round(situation.price(offer) * (1 + self.margins[offer.market])), offer.on_demand)
 
     def _near(self, ranked: list[tuple[float, Offer]], most_nu: float) -> list[Offer]:
         """The pools that share the room: their machines fit into a share, and are about as fast as the cheapest one's.

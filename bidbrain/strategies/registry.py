@@ -1,11 +1,13 @@
 """The registered strategies: turns a name and inputs into a strategy that is ready to run; and the default strategy for
 each billing rule, with the reason, which names the replays behind the choice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import expm1, inf, nan
 
 from bidbrain.errors import BidBrainError
+from bidbrain.eviction.hazard import Hazard
+from bidbrain.outbid.bid import BidTerms
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Situation, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery, StrategyInputs, TimePrice, mean_time_to_failure, with_hazard
 from bidbrain.strategies.lookahead import Lookahead, NextHour
@@ -17,6 +19,8 @@ from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_usd, parse_usd, usd_text
 
+CHECKPOINTS_APART = 10.0
+"""The time between checkpoints of a machine at a bid, over the time that one takes: about 10% goes into them."""
 USUAL_SHARE = 0.55
 """Price of time as a share of the baseline's on-demand cost per hour, where no replay sets it."""
 
@@ -138,17 +142,47 @@ def lookahead_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ..
 
 
 def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
+    margins = {offer.market: _margin(offer, inputs) for offer in inputs.offers if offer.market in inputs.hosts}
+    hazards = {offer.market: _hazard_at_bid(offer, inputs, margins) for offer in inputs.offers}
     fresh, old = (
-        {offer.market: Prospects.of(inputs.hazards[offer.market], inputs.billing, age) for offer in inputs.offers}
-        for age in (0, 1)
+        {market: Prospects.of(hazard, inputs.billing, age) for market, hazard in hazards.items()} for age in (0, 1)
     )
     if argument and not (argument.isdecimal() and int(argument)):
         raise BadStrategy(f"{name!r}: {argument!r} is not a number of pools (write price-capacity:3)")
     pools = int(argument) if argument else POOLS
     strategy = PriceCapacity(
-        inputs.offers, fresh, old, application_of(inputs), pools, usd_per_hour=inputs.value_of_time, name=name
+        inputs.offers,
+        fresh,
+        old,
+        application_of(inputs),
+        pools,
+        usd_per_hour=inputs.value_of_time,
+        name=name,
+        margins=margins,
     )
     return StrategySetup(name, strategy, AGILE, reliable=True)
+
+
+def _margin(offer: Offer, inputs: StrategyInputs) -> float:
+    """The margin above the price of a market of hosts at which a machine's work is cheapest, its time included."""
+    baseline, overheads = inputs.baseline, inputs.overheads
+    usual = usual_price_of_time(inputs).usd_per_hour if inputs.value_of_time is None else inputs.value_of_time
+    terms = BidTerms(
+        loading_hours=0.0,
+        startup_hours=(overheads.startup + overheads.eviction) / HOUR,
+        checkpoint_every_hours=inputs.checkpoints.write / HOUR * CHECKPOINTS_APART,
+        checkpoint_hours=inputs.checkpoints.write / HOUR,
+        disk_usd_per_hour=0.0,
+        time_usd_per_hour=usual * offer.nu / (baseline.machines * baseline.offer.nu),
+    )
+    return inputs.hosts[offer.market].margin(int(inputs.histories[offer.market].prices[-1]), offer.on_demand, terms)
+
+
+def _hazard_at_bid(offer: Offer, inputs: StrategyInputs, margins: Mapping[Market, float]) -> Hazard | None:
+    if offer.market not in margins:
+        return inputs.hazards[offer.market]
+    price = int(inputs.histories[offer.market].prices[-1])
+    return inputs.hosts[offer.market].hazard(round(price * (1 + margins[offer.market])))
 
 
 def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:

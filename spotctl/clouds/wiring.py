@@ -26,6 +26,7 @@ from spotctl.home.wall_clock import WallClock
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from bidbrain.outbid.record import HostRecord
     from pricing_data.library import Library
     from pricing_data.series import PriceSeries
     from pricing_data.sources.base import Effort, Source, SourceNeeds
@@ -179,6 +180,14 @@ class BucketsPart(Protocol):
 
 def prices_of(cloud: str) -> PricesPart:
     return cast("PricesPart", part_of(cloud, "prices"))
+
+
+def recorded_hosts(settings: Settings, cloud: str, since: int, until: int) -> Mapping[Market, HostRecord]:
+    """The snapshots of hosts of a cloud's markets between two moments; empty where the highest bid does not decide."""
+    if not has_part(cloud, "hosts"):
+        return {}
+    recorded: Mapping[Market, HostRecord] = part_of(cloud, "hosts").recorded(settings, since, until)
+    return recorded
 
 
 def provider_part(cloud: str) -> ProviderPart:

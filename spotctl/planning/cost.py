@@ -9,7 +9,7 @@ from math import ceil, inf, isfinite, log1p
 
 import numpy as np
 
-from bidbrain.billing import End, Life, expected_seconds, rule_of_cloud, usd
+from bidbrain.billing import End, Life, expected_seconds, rule_of_cloud, terms_of, usd
 from bidbrain.cost import Application, CostPerWork, CostShare, FootprintAllocation, cumulative_hazard, evaluate
 from bidbrain.eviction.crossing import Crossing, CrossingHistory
 from bidbrain.eviction.estimate import Estimate, PriceOutlook, share_estimate, together
@@ -46,6 +46,7 @@ _MAX_HOURS = 24
 """Where begun hours are billed, fleets that just finish within 1, 2, ... hours are compared, up to this number."""
 NEVER_EVICTED = Estimate(0.0, 0.0, 0.0, None, inf, "on-demand machines are never evicted")
 _UNTIL_THE_END = replace(NEVER_EVICTED, basis="reserved machines are not evicted before their reservation ends")
+_NO_CROSSING = replace(NEVER_EVICTED, basis="each host runs the highest bid, so that the market's price evicts nothing")
 LONGEST_INTERVAL = HOUR
 """Longest automatic interval: machines also fail for reasons that no eviction model covers."""
 _BELOW_ONE = 1 - 1e-9
@@ -63,6 +64,8 @@ def estimate_cost(
         history, price = fleet.market_history, fleet.prices[rent.offer.market]
         hazard = None if rent.bid is None else history.hazards[rent.offer.market]
         paid = rent.offer.on_demand if rent.bid is None else price
+        if rent.bid is not None and terms_of(rent.offer.market.cloud).pays_bid:
+            paid = rent.bid
         evidence = "price" if hazard is None else hazard.kind
         beta, lasting = beta_of(history, rent, price, snapshot.outlook), beta_of(history, rent, price)
         rented.append(Choice(rent, paid, beta, evidence=evidence, lasting=lasting))
@@ -198,6 +201,8 @@ def beta_of(market_history: KnownPast, rent: Rent, price: int, outlook: PriceOut
     if rent.bid is None:
         return _UNTIL_THE_END if rent.offer.market.reservation else NEVER_EVICTED
     history, hazard = market_history.histories[rent.offer.market], market_history.hazards[rent.offer.market]
+    if (hosts := market_history.hosts.get(rent.offer.market)) is not None:
+        return together(_NO_CROSSING, hosts.hazard(rent.bid), HOUR)
     if outlook is not None:
         return together(outlook.of(history, max(rent.bid - price, 0)), hazard, HOUR)
     crossing = crossing_of(history, rent.bid - price)
@@ -321,6 +326,8 @@ def mean_life(market_history: KnownPast, rent: Rent, price: int) -> float:
     if rent.bid is None:
         return inf
     history, hazard = market_history.histories[rent.offer.market], market_history.hazards[rent.offer.market]
+    if (hosts := market_history.hosts.get(rent.offer.market)) is not None:
+        return HOUR / (rent.machines * hosts.hazard(rent.bid).rate[0])
     share = crossing_of(history, rent.bid - price).share
     crossing = max(-log1p(-min(share, _BELOW_ONE)) / HOUR, 1 / max(history.last - history.first, HOUR))
     if hazard is None:

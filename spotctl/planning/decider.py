@@ -98,6 +98,7 @@ def build_decider(
         caps_bids=True,
         most_bid=spec.max_bid,
         reserved=fleet.reserved,
+        known_odds=frozenset(fleet.market_history.hosts),
     )
     return named, decider
 
@@ -276,6 +277,7 @@ def _strategy_inputs(allocated: AllocatedJob, fleet: Fleet, catalog: Catalog) ->
         billing=fleet.billing,
         overheads=fleet.within_the_hour,
         checkpoints=PUBLISHED_CHECKPOINTS,
+        hosts=history.hosts,
         price_of_time=PastJobs((hours,), fleet.most_nu, starts).price_of_time,
         value_of_time=allocated.demand.value_of_time_usd,
         request_nu=max(REQUEST_VCPUS * like.nu / vcpus, fleet.most_nu / _MAX_REQUESTS),

@@ -331,7 +331,7 @@ def arranged_facts(
     return PlanningFacts(
         tuple(jobs),
         snapshot,
-        hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))),
+        with_hosts(hazards(interruptions, at, (*evictions, *evidence_of_spans(others, at))), snapshot),
         known_spells(availability, at),
         measured,
         quotas=spot if any(job.spec.strategy != ON_DEMAND for job in jobs) else (),
@@ -372,6 +372,13 @@ def hazards(interruptions: Sequence[Interruption], at: int, evidence: Sequence[E
         return hazard_of(market, evidence, figures.get((market.cloud, market.region, market.instance_type), ()))
 
     return hazard
+
+
+def with_hosts(known: HazardOf, snapshot: MarketSnapshot) -> HazardOf:
+    """The rates, in markets of hosts those of a machine at the market's price: higher bids are outbid less often."""
+    hosts = snapshot.hosts
+    prices = dict(zip(snapshot.markets, snapshot.price.tolist(), strict=True)) if hosts else {}
+    return lambda market: hosts[market].hazard(prices[market]) if market in hosts else known(market)
 
 
 def transfer_time(gigabytes: float) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.decision.roaming import regions_of
 from bidbrain.eviction.hazard import in_force
 from bidbrain.forecast.values import KnownPast
+from bidbrain.outbid.hosts import HostMarket
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.known_spells import KnownSpells
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
@@ -178,7 +180,7 @@ def _fleet(allocated: AllocatedJob, option: MachineMix, facts: PlanningFacts, co
     if not rows:
         raise NotInTime(f"{demand.name}: {columns.kinds[home]} is not sold in its zones; name more zones")
     offers = tuple(snapshot.offer(row, demand.rates[snapshot.markets[row].instance_type].nu) for row in rows)
-    market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells)
+    market_history = past_of(map(snapshot.history, rows), facts.hazard_of, snapshot.at, facts.spells, snapshot.hosts)
     reliable = reliable_machines(spec, demand.rates, home, snapshot, columns)
     quotas = offers, reliable, allocated.share.on_demand_quotas, snapshot.catalog
 
@@ -335,15 +337,17 @@ def past_of(
     hazard_of: HazardOf,
     at: int,
     spells: Mapping[Market, KnownSpells] = NOTHING_SEEN,
+    hosts: Mapping[Market, HostMarket] = MappingProxyType({}),
 ) -> KnownPast:
     """The past of some markets as known at a moment: their prices up to then (`MarketSnapshot.history`), rates of
-    evictions that prices do not explain, and what was seen of spells.
+    evictions that prices do not explain, what was seen of spells, and the hosts where the highest bid runs.
 
     An unrecorded rate is a prior, so that unknown never counts as safe; None where only the price evicts.
     """
     remembered = {series.market: series for series in histories}
     hazards = {market: in_force(market, hazard_of(market), at) for market in remembered}
-    return KnownPast(at, remembered, hazards, {market: spells[market] for market in remembered if market in spells})
+    seen = {market: spells[market] for market in remembered if market in spells}
+    return KnownPast(at, remembered, hazards, seen, {market: hosts[market] for market in remembered if market in hosts})
 
 
 def _most_nu(allocated: AllocatedJob, option: MachineMix) -> float:

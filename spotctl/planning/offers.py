@@ -7,8 +7,8 @@ kind are looked up once; prices are compared as arrays.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bidbrain.arrays import Ints
 from bidbrain.eviction.estimate import MEMORY, PriceOutlook
+from bidbrain.outbid.hosts import HostMarket
 from bidbrain.strategies.base import Offer
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import X86, XEN, Catalog, InstanceType, obstacle
@@ -60,7 +61,7 @@ class MarketSnapshot:
 
     A market whose history begins after `at` has an age of -1 and no valid price. `machine` and `on_demand` are by
     kind, None if the catalog does not know. `outlook` says how likely prices rise above bids. `own_images` are the
-    clouds whose image the user has chosen.
+    clouds whose image the user has chosen, and `hosts` the markets in which each host runs the highest bid.
     """
 
     table: PriceTable
@@ -74,6 +75,7 @@ class MarketSnapshot:
     on_demand: tuple[int | None, ...]
     outlook: PriceOutlook
     own_images: frozenset[str] = frozenset()
+    hosts: Mapping[Market, HostMarket] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: PriceTable, catalog: Catalog, at: int) -> MarketSnapshot:

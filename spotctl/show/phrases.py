@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING
 
+from bidbrain.billing import terms_of
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import HOUR, MINUTE, bid_usd, counted, format_time, format_usd, moment, usd, usd_text
@@ -78,20 +79,29 @@ def terms_text(market: Market, bid: int | None, on_demand: int) -> str:
 
 
 def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
-    """The meaning of bids that are maximum prices, given each cloud, bid and on-demand price; empty for other clouds.
+    """The meaning of bids that are paid, or are maximum prices, given each cloud, bid and on-demand price; empty for
+    other clouds.
 
-    Spot prices of rented clouds no longer follow bids, so a bid only says when a price is too high.
+    Other spot prices of rented clouds no longer follow bids, so a bid only says when a price is too high.
     """
     titles = {cloud: cloud_of(cloud).words.title for cloud in rented_clouds() if markets_of(cloud).takes_bids}
     limits = [(cloud, bid, on_demand) for cloud, bid, on_demand in bids if bid is not None and cloud in titles]
-    if not limits:
-        return ""
-    named = " and ".join(name for cloud, name in titles.items() if cloud in {limit[0] for limit in limits})
-    where = "; these are at the on-demand price" if all(bid == on_demand for _, bid, on_demand in limits) else ""
-    return (
-        f"on {named} a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no bid"
-        f" prevents evictions for lack of capacity{where}"
-    )
+    bid_in = {cloud for cloud, _, _ in limits}
+    paid = " and ".join(name for cloud, name in titles.items() if cloud in bid_in and terms_of(cloud).pays_bid)
+    named = " and ".join(name for cloud, name in titles.items() if cloud in bid_in and not terms_of(cloud).pays_bid)
+    texts = []
+    if paid:
+        texts.append(
+            f"on {paid} you pay what you bid: a higher bid is outbid less often, and no bid keeps a machine from those"
+            " who rent it on demand"
+        )
+    if named:
+        where = "; these are at the on-demand price" if all(bid == listed for _, bid, listed in limits) else ""
+        texts.append(
+            f"on {named} a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no"
+            f" bid prevents evictions for lack of capacity{where}"
+        )
+    return "; ".join(texts)
 
 
 def spending_text(spent: CostSoFar) -> str:

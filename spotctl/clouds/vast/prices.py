@@ -6,8 +6,6 @@ The offers themselves are kept below the home, in `vast/offers`: a file for each
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +21,7 @@ from pricing_data.units import DAY, Span
 from spotctl.clouds.vast import offers
 from spotctl.clouds.vast.calls import MOST_OFFERS, VastCalls
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
+from spotctl.clouds.vast.hosts import folder_of, keep_snapshot
 from spotctl.clouds.vast.offers import HostOffer
 
 if TYPE_CHECKING:
@@ -110,16 +109,7 @@ def _storage(region: str, at: int, on_offer: Iterable[HostOffer]) -> ListPrice:
     return ListPrice(DISKS, at // DAY * DAY, CLOUD_NAME, region, STORAGE, 0.0, highest, "list", _SOURCE)
 
 
-def keep_snapshot(folder: Path, at: int, on_offer: Iterable[HostOffer]) -> None:
-    """Writes the offers of a moment to a file of its own, which is there as a whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = [[offer.machine, str(offer.market), offer.price, offer.storage] for offer in on_offer]
-    part = folder / f".{at}.json.gz"
-    part.write_bytes(gzip.compress(json.dumps({"at": at, "offers": rows}).encode(), mtime=0))
-    part.replace(folder / f"{at}.json.gz")
-
-
 def source(settings: Settings) -> VastSource:
     """See `PricesPart`."""
     calls = VastCalls(address(settings.text("vast_url")))
-    return VastSource(calls, settings.table(CLOUD_NAME, VastSettings), settings.home / "vast" / "offers")
+    return VastSource(calls, settings.table(CLOUD_NAME, VastSettings), folder_of(settings))

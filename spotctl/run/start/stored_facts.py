@@ -12,11 +12,14 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agileml.pipeline.profile.model_profile import ModelProfile
+from bidbrain.eviction.estimate import MEMORY
+from bidbrain.outbid.hosts import HostMarket
 from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.library import Library, Selection
+from pricing_data.market import Market
 from pricing_data.store.table import PriceTable
 from pricing_data.units import SECOND, age
-from spotctl.clouds.wiring import library
+from spotctl.clouds.wiring import library, recorded_hosts
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.model_files import profiles_of
 from spotctl.home import account_quotas
@@ -94,7 +97,8 @@ def read_facts(specs: Sequence[JobSpec], settings: Settings, terms: PlanMoment |
         remarks += stated + held
     learned, profiles = learn_from_runs(settings, known, specs, before), profiles_of(specs)
     jobs = [_job(spec, terms, begin, learned.get(spec.name), profiles.get(spec.name, ())) for spec in specs]
-    snapshot = replace(MarketSnapshot.of(table, catalog, begin), own_images=images)
+    snapshot = MarketSnapshot.of(table, catalog, begin)
+    snapshot = replace(snapshot, own_images=images, hosts=host_markets(settings, specs, snapshot))
     of_others = tuple[dict[str, float], ...]()
     if any(_lacks_speeds(spec, learned.get(spec.name)) for spec in specs):
         of_others = speeds_of_others(settings, known, specs, before)
@@ -163,6 +167,16 @@ def records_of_evictions(
     clouds = _clouds_of(specs)
     figures = tuple(figure for cloud in clouds for figure in library.store.interruptions(cloud))
     return figures, tuple(span for cloud in clouds for span in library.store.availability(cloud))
+
+
+def host_markets(settings: Settings, specs: Sequence[JobSpec], snapshot: MarketSnapshot) -> dict[Market, HostMarket]:
+    """The markets in which each host runs the highest bid, by the offers of hosts that were recorded of them."""
+    hosts: dict[Market, HostMarket] = {}
+    for cloud in _clouds_of(specs):
+        for market, record in recorded_hosts(settings, cloud, snapshot.at - MEMORY, snapshot.at).items():
+            if market in snapshot.markets:
+                hosts[market] = HostMarket.of(record)
+    return hosts
 
 
 def _clouds_of(specs: Sequence[JobSpec]) -> tuple[str, ...]:

@@ -46,15 +46,6 @@ def test_more_is_never_outbid_more_often(known: list[tuple[int, int, int, int]])
     assert np.all(rates > 0)
 
 
-@given(rows, st.floats(-3, 3), st.floats(-3, 3))
-def test_no_bid_changes_how_often_a_machine_is_displaced(
-    known: list[tuple[int, int, int, int]], one: float, other: float
-) -> None:
-    odds = OutbidOdds.of(HostRecord.of(known))
-    host = known[0][1]
-    assert odds.risks(host, one).displaced.rate == odds.risks(host, other).displaced.rate
-
-
 def test_without_two_snapshots_the_spread_of_the_hosts_is_all_that_is_known() -> None:
     """A bid that no host asks for is as safe as the assumption has it, and one in the middle is outbid in 20 hours."""
     odds = OutbidOdds.of(steady(1, h0=100, h1=200, h2=300))

@@ -10,6 +10,10 @@ LIMIT = (
     "a bid is only a maximum price: a low bid adds evictions when the price rises above it, and no bid prevents"
     " evictions for lack of capacity"
 )
+PAID = (
+    "on Vast.ai you pay what you bid: a higher bid is outbid less often, and no bid keeps a machine from those who rent"
+    " it on demand"
+)
 ALL = "; these are at the on-demand price"
 
 
@@ -24,6 +28,8 @@ ALL = "; these are at the on-demand price"
             [("aws", 9, 9), ("azure", 9, 9), ("local", 1, 9)],
             f"on AWS and Azure {LIMIT}{ALL}",
         ),
+        ([("vast", 5, 9)], PAID),
+        ([("vast", 5, 9), ("aws", 5, 9)], f"{PAID}; on AWS {LIMIT}"),
         ([("gcp", 5, 9)], ""),
         ([("gcp", 5, 9), ("aws", 5, 9)], f"on AWS {LIMIT}"),
     ],

@@ -1,0 +1,84 @@
+"""A plan in a market of hosts bids by its snapshots: near what hosts ask, and higher where low bids are soon outbid."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pricing_data.units import HOUR
+from tests.servers.loopback import serving
+from tests.servers.vast import KEY, Vast
+from tests.servers.vast_market import Host, VastMarket
+from tests.spotctl.command_line import spotctl
+
+JOB = """
+name: night
+kind: command
+run: python train.py
+hours: 8h
+checkpoint: {path: out, every: 30m, size: 2GB}
+resources: {clouds: [vast], types: [1xRTX_4090]}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home with one fetch from a simulated Vast.ai of twelve hosts, at $0.11 to $0.22 and $0.40 on demand."""
+    api = Vast(VastMarket([Host(number, gpu_floor=0.1 + number / 100, gpu_price=0.4) for number in range(1, 13)]))
+    monkeypatch.setenv("VAST_API_KEY", KEY)
+    monkeypatch.setenv("SPOTCTL_HOME", str(tmp_path))
+    (tmp_path / "job.yaml").write_text(JOB)
+    with serving(api) as server:
+        monkeypatch.setenv("VAST_URL", server.url)
+        fetch = [sys.executable, "-m", "spotctl", "prices", "fetch", "--cloud", "vast"]
+        subprocess.run(fetch, check=True, capture_output=True, timeout=120)
+        yield tmp_path
+
+
+def planned(home: Path) -> dict[str, Any]:
+    """The one allocation of the plan."""
+    (chosen,) = json.loads(spotctl("plan", home / "job.yaml", "--json").out)["choice"]
+    return dict(chosen)
+
+
+def add_history(home: Path, *, fought_over: int) -> None:
+    """Two days of snapshots before the fetch, in which a number of the cheapest hosts rise in every other hour."""
+    folder = home / "vast" / "offers"
+    newest = max(folder.glob("*.json.gz"))
+    snapshot = json.loads(gzip.decompress(newest.read_bytes()))
+    for hours in range(1, 48):
+        at = snapshot["at"] - hours * HOUR
+        rows = [
+            [machine, market, price + (100_000_000 if machine <= fought_over and (hours + machine) % 2 else 0), storage]
+            for machine, market, price, storage in snapshot["offers"]
+        ]
+        (folder / f"{at}.json.gz").write_bytes(gzip.compress(json.dumps({"at": at, "offers": rows}).encode()))
+
+
+def test_a_calm_market_is_bid_for_at_its_price_and_a_fought_over_one_higher(home: Path) -> None:
+    unknown = planned(home)
+    add_history(home, fought_over=0)
+    calm = planned(home)
+    add_history(home, fought_over=6)
+    fought = planned(home)
+    assert calm["bid"] == pytest.approx(0.13)
+    assert 0.13 <= unknown["bid"] < 0.2
+    assert 0.13 < fought["bid"] < 0.4
+    assert calm["beta"] < unknown["beta"]
+    assert calm["beta"] < fought["beta"]
+
+
+def test_a_damaged_snapshot_is_named(home: Path) -> None:
+    (path,) = (home / "vast" / "offers").glob("*.json.gz")
+    path.write_bytes(path.read_bytes()[:40])
+    ended = spotctl("plan", home / "job.yaml")
+    assert ended.code == 2
+    assert str(path) in ended.err
+    assert "remove it" in ended.err
