@@ -154,7 +154,7 @@ def files(now: float) -> dict[str, str]:
         ),
         "gpus.csv": _prices(*(f"2025-03-{day},aws,us-east-1,us-east-1a,p3.2xlarge" for day in ("01", "11"))),
         "regions.yaml": REGIONS,
-        "bids.yaml": "{hours: 2, starts: 2, schemes: [minimum], markets: {calm: {hosts: 3}}}\n",
+        "bids.yaml": "{hours: 2, starts: 2, schemes: [minimum], tried_bids: 2, markets: {calm: {hosts: 3}}}\n",
         "prices.yaml": "{throughputs: throughputs.json, prices: [gpus.csv], days: [0.5], starts: 1}\n",
         "up.csv": "zone,start,gap_seconds,up\n"
         + "".join(f"us-east-1{zone},2025-03-01,600,{up * 36}\n" for zone, up in (("a", "10"), ("b", "01"))),

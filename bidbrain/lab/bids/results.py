@@ -8,6 +8,7 @@ from math import nan, sqrt
 from statistics import fmean, stdev
 
 from bidbrain.lab.bids.backtest import BIDBRAIN, ON_DEMAND, BidJob, Outcome, bidding_of, play
+from bidbrain.lab.bids.calibration import TriedBid, tried_bids
 from bidbrain.lab.bids.market import Assumptions
 
 COSTS = {"its bid": True, "a clearing price": False}
@@ -17,13 +18,14 @@ _NORMAL_95 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class BidPortion:
-    """A job in a generated market of a seed, under some ways of bidding."""
+    """A job in a generated market of a seed, under some ways of bidding; and how many bids try the odds there."""
 
     market: str
     assumed: Assumptions
     seed: int
     job: BidJob
     ways: tuple[str, ...]
+    tried: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class PlayedBid:
     outcome: Outcome
 
 
-def play_portion(portion: BidPortion) -> list[PlayedBid]:
-    """The job under all ways of bidding; on demand and BidBrain are among them."""
+def play_portion(portion: BidPortion) -> tuple[list[PlayedBid], list[TriedBid]]:
+    """The job under all ways of bidding, on demand and BidBrain among them, and the bids that try the odds."""
     played = list[PlayedBid]()
     for way in dict.fromkeys((ON_DEMAND, *portion.ways, BIDBRAIN)):
         for costs, pays_bid in COSTS.items():
@@ -49,7 +51,7 @@ def play_portion(portion: BidPortion) -> list[PlayedBid]:
             usd = outcome.paid if pays_bid or way == ON_DEMAND else outcome.cleared
             with_time = usd + outcome.hours * job.terms.time_usd_per_hour
             played.append(PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome))
-    return played
+    return played, tried_bids(portion.market, portion.assumed, portion.seed, portion.tried)
 
 
 @dataclass(frozen=True, slots=True)

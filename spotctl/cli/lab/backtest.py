@@ -109,22 +109,15 @@ def run(
 
 
 def _answer_bids(session: Session, portions: Sequence[BidPortion], workers: int, *, json_: bool) -> None:
-    from bidbrain.lab.bids.results import play_portion, summarize
+    from bidbrain.lab.bids.results import play_portion
     from spotctl.cli.progress import in_processes
-    from spotctl.lab.backtest import bids
-    from spotctl.show.columns import table
+    from spotctl.lab.backtest.bids import BidsAnswer
 
     started = time.monotonic()
     played = in_processes(session, "bidding", play_portion, portions, workers)
-    summaries = list(summarize([each for of_portion in played for each in of_portion]))
-    seconds = time.monotonic() - started
-    session.answer(
-        json_,
-        bids.bids_json(summaries, seconds),
-        table(bids.BIDS, summaries, session.out.width, names=3),
-        bids.GENERATED,
-        f"{len(portions):,} jobs per way of bidding in {seconds:.1f} s",
-    )
+    answer = BidsAnswer.of(played, time.monotonic() - started)
+    said = f"{len(portions):,} jobs per way of bidding in {answer.wall_seconds:.1f} s"
+    session.answer(json_, answer.json(), answer.view(session.out.width), answer.source, said)
 
 
 def _answer_results(

@@ -4,19 +4,22 @@ results."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field
+from rich.console import Group
 
 from bidbrain.lab.bids.backtest import WAYS, BidJob, bidding_of
+from bidbrain.lab.bids.calibration import OddsBand, OddsScore, TriedBid, bands, scores
 from bidbrain.lab.bids.market import Assumptions
-from bidbrain.lab.bids.results import BidPortion, BidSummary
+from bidbrain.lab.bids.results import BidPortion, BidSummary, PlayedBid, summarize
 from bidbrain.outbid.bid import BidTerms
 from bidbrain.strategies.registry import USUAL_SHARE
 from spotctl.files import yaml_file
 from spotctl.lab.option_values import parsed
-from spotctl.show.columns import WALL_SECONDS, Column, as_json
+from spotctl.show.columns import WALL_SECONDS, Column, as_json, table
 
 GENERATED = "generated markets: we know of no public record of offers and bids"
 
@@ -32,8 +35,27 @@ BIDS: tuple[Column[BidSummary], ...] = (
     Column("saved", value=lambda row: row.saved, heading="saved", show="{:+.1f}"),
     Column("saved_low", heading="95%", cell=lambda row: f"[{row.saved_low:+.1f}, {row.saved_high:+.1f}]", rank=1),
 )
+ODDS: tuple[Column[OddsScore], ...] = (
+    Column("market", heading="generated market"),
+    Column("bids", heading="bids"),
+    Column("outbid_stated", value=lambda row: row.outbid_stated, heading="outbid: stated", show="{:.3f}"),
+    Column("outbid_seen", value=lambda row: row.outbid_seen, heading="seen", show="{:.3f}"),
+    Column("displaced_stated", value=lambda row: row.displaced_stated, heading="displaced: stated", show="{:.3f}"),
+    Column("displaced_seen", value=lambda row: row.displaced_seen, heading="seen", show="{:.3f}"),
+    Column("brier", heading="Brier", show="{:.4f}"),
+    Column("skill", heading="skill", show="{:+.2f}"),
+)
+BANDS: tuple[Column[OddsBand], ...] = (
+    Column("low", heading="stated from", show="{:g}"),
+    Column("high", heading="to", show="{:g}"),
+    Column("bids", heading="bids"),
+    Column("stated", heading="stated", show="{:.3f}"),
+    Column("seen", heading="outbid", show="{:.3f}"),
+)
 BIDS_ANSWER: tuple[Column[Any], ...] = (
     Column("results", "results by market, payment rule and way of bidding", each=BidSummary),
+    Column("odds", "stated odds by market, next to what became of bids that were held for an hour", each=OddsScore),
+    Column("bands", "the same bids by their stated odds of being outbid", each=OddsBand),
     Column("source", "where the markets come from"),
     WALL_SECONDS,
 )
@@ -63,6 +85,7 @@ class BidScenario(BaseModel, extra="forbid"):
     startup_minutes: _Spent = 3
     disk_usd_per_hour: _Spent = 0.01
     starts: Annotated[int, Field(ge=2, le=10_000)] = 40
+    tried_bids: Annotated[int, Field(ge=0, le=10_000)] = 15
     schemes: Annotated[list[Annotated[str, AfterValidator(_way)]], Field(min_length=1)] = list(WAYS)
     markets: Annotated[dict[str, Assumptions], Field(min_length=1)]
 
@@ -87,10 +110,35 @@ def portions_of(path: Path, starts: int) -> list[BidPortion]:
             USUAL_SHARE * assumed.on_demand_usd,
         )
         job, ways = BidJob(file.hours, terms), tuple(file.schemes)
-        portions += [BidPortion(name, assumed, seed, job, ways) for seed in range(starts or file.starts)]
+        seeds = range(starts or file.starts)
+        portions += [BidPortion(name, assumed, seed, job, ways, file.tried_bids) for seed in seeds]
     return portions
 
 
-def bids_json(summaries: Sequence[BidSummary], wall_seconds: float) -> dict[str, Any]:
-    """The JSON of `backtest run SCENARIO.yaml --json` for ways of bidding."""
-    return as_json(BIDS_ANSWER, {"results": summaries, "source": GENERATED, "wall_seconds": wall_seconds})
+@dataclass(frozen=True, slots=True)
+class BidsAnswer:
+    """The results of a scenario."""
+
+    results: Sequence[BidSummary]
+    odds: Sequence[OddsScore]
+    bands: Sequence[OddsBand]
+    wall_seconds: float
+    source: str = GENERATED
+
+    @classmethod
+    def of(cls, played: Sequence[tuple[list[PlayedBid], list[TriedBid]]], wall_seconds: float) -> BidsAnswer:
+        """The results of all portions."""
+        tried = [each for _, of_portion in played for each in of_portion]
+        jobs = [each for of_portion, _ in played for each in of_portion]
+        return cls(list(summarize(jobs)), list(scores(tried)), list(bands(tried)), wall_seconds)
+
+    def json(self) -> dict[str, Any]:
+        """The JSON of `backtest run SCENARIO.yaml --json` for ways of bidding."""
+        return as_json(BIDS_ANSWER, self)
+
+    def view(self, width: int) -> Group:
+        """The tables: ways of bidding, and the odds next to what happened."""
+        tables = [table(BIDS, self.results, width, names=3)]
+        if self.odds:
+            tables += [table(ODDS, self.odds, width), table(BANDS, self.bands, width, names=0)]
+        return Group(*tables)

@@ -91,7 +91,8 @@ def test_what_is_not_saved_is_lost_with_the_machine() -> None:
 @pytest.mark.parametrize("assumed", [BUSY, Assumptions(on_demand=0.2, hosts=3), Assumptions(rivals=0.2, swing=1.0)])
 def test_every_way_ends_in_every_market_and_none_beats_the_lowest_floor(assumed: Assumptions) -> None:
     job = BidJob(4.0, TERMS)
-    played = play_portion(BidPortion("one", assumed, 7, job, WAYS))
+    played, tried = play_portion(BidPortion("one", assumed, 7, job, WAYS))
+    assert not tried
     floor = min(host.floor for host in GeneratedMarket(assumed, 7, 1).hosts) / USD
     assert len({(each.way, each.costs) for each in played}) == 12
     for each in played:
@@ -102,7 +103,7 @@ def test_every_way_ends_in_every_market_and_none_beats_the_lowest_floor(assumed:
 
 def test_the_summary_pairs_the_jobs_of_a_seed() -> None:
     job = BidJob(4.0, TERMS)
-    played = [each for seed in range(2) for each in play_portion(BidPortion("calm", Assumptions(), seed, job, ()))]
+    played = [each for seed in range(2) for each in play_portion(BidPortion("calm", Assumptions(), seed, job, ()))[0]]
     summaries = {(each.way, each.costs): each for each in summarize(played)}
     own, dear = summaries["bidbrain", "its bid"], summaries["on-demand", "its bid"]
     assert (own.saved, own.saved_low, own.saved_high) == (0, 0, 0)

@@ -26,6 +26,14 @@ def test_every_way_has_a_row_under_both_payment_rules(tmp_path: Path) -> None:
     assert all(row["unfinished"] == 0 and row["jobs"] == 2 for row in results)
 
 
+def test_the_odds_are_compared_with_what_became_of_bids(tmp_path: Path) -> None:
+    answer = json.loads(run(tmp_path, SMALL.replace("starts: 2", "starts: 2, tried_bids: 10"), "--json").out)
+    (score,) = answer["odds"]
+    assert score["market"] == "calm"
+    assert score["bids"] == sum(band["bids"] for band in answer["bands"]) == 20
+    assert all(band["low"] <= band["stated"] <= band["high"] for band in answer["bands"])
+
+
 def test_the_table_says_that_the_markets_are_generated(tmp_path: Path) -> None:
     ended = run(tmp_path, SMALL, "--starts", "3")
     assert "generated market" in ended.out

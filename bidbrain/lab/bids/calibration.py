@@ -1,0 +1,135 @@
+"""Stated odds of bids compared with what became of them: bids held for an hour in generated markets of unseen seeds.
+
+Each bid is at one of the six hosts with the lowest minimum bids, at a margin from 0 to 100% above; its odds are stated
+from the snapshots until then. Nothing in the estimate was fitted to these markets: it has no figure of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import expm1
+from statistics import fmean
+
+import numpy as np
+
+from bidbrain.lab.bids.backtest import LOOK_HOURS, PAST_HOURS
+from bidbrain.lab.bids.market import Assumptions, GeneratedMarket
+from bidbrain.outbid.odds import OutbidOdds
+from bidbrain.outbid.record import HostRecord, level_of
+
+_TRIED_MARGINS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
+_AMONG = 6
+_UNSEEN = 1_000_000
+"""Added to seeds, so that no job was played in the same market."""
+_BANDS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TriedBid:
+    """A bid that was held for an hour, unless it was lost: the stated odds of being outbid and of being displaced in
+    that time, and whether it was."""
+
+    market: str
+    outbid_odds: float
+    displaced_odds: float
+    outbid: bool
+    displaced: bool
+
+
+def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[TriedBid]:
+    """Some bids one after the other, two hours apart, in the market of an unseen seed."""
+    market = GeneratedMarket(assumed, _UNSEEN + seed, PAST_HOURS + 2 * bids + 1)
+    chance, record, tried = np.random.default_rng([_UNSEEN, seed]), HostRecord.of(()), list[TriedBid]()
+    for number in range(bids):
+        record = _watched(market, record, PAST_HOURS + 2 * number)
+        if not (listed := market.listed()).host.size:
+            continue
+        record = record.joined(listed)
+        row = int(np.argsort(listed.least_bid, kind="stable")[: int(chance.integers(_AMONG)) + 1][-1])
+        host, least = int(listed.host[row]), int(listed.least_bid[row])
+        bid = round(least * (1 + float(chance.choice(_TRIED_MARGINS))))
+        outbid = float(OutbidOdds.of(record).outbid_per_hour(level_of(np.array([bid]), int(listed.usual[0])))[0])
+        displaced = OutbidOdds.of(record).displaced_per_hour(host)
+        lost = -expm1(-outbid - displaced) / (outbid + displaced)
+        own = market.rent(host, bid, 0.0)
+        market.advance(market.hour + 1)
+        gone = host not in market.listed().host
+        tried.append(TriedBid(name, outbid * lost, displaced * lost, not own.runs and not gone, not own.runs and gone))
+        market.give_up()
+    return tried
+
+
+def _watched(market: GeneratedMarket, record: HostRecord, until: float) -> HostRecord:
+    while market.hour < until - LOOK_HOURS / 2:
+        record = record.joined(market.listed())
+        market.advance(min(market.hour + LOOK_HOURS, until))
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class OddsScore:
+    """Stated odds of bids in a generated market, next to what became of the bids."""
+
+    market: str
+    """The generated market, or "all"."""
+    bids: int
+    """Number of bids."""
+    outbid_stated: float
+    """Mean stated odds of being outbid within an hour."""
+    outbid_seen: float
+    """Share of bids that were outbid."""
+    displaced_stated: float
+    """Mean stated odds of being displaced by a renter on demand within an hour."""
+    displaced_seen: float
+    """Share of bids that were displaced."""
+    brier: float
+    """Brier score of being outbid: the mean squared difference of the odds and what happened."""
+    skill: float
+    """By which share that is lower than with the market's own share of outbid bids for every bid."""
+
+
+@dataclass(frozen=True, slots=True)
+class OddsBand:
+    """The bids whose stated odds of being outbid are in a band."""
+
+    low: float
+    """Lower end of the band."""
+    high: float
+    """Upper end of the band."""
+    bids: int
+    """Number of bids in the band."""
+    stated: float
+    """Mean stated odds."""
+    seen: float
+    """Share of these bids that were outbid."""
+
+
+def scores(tried: Sequence[TriedBid]) -> Iterator[OddsScore]:
+    """The score of each market, and of all together."""
+    names = dict.fromkeys(each.market for each in tried)
+    for name in [*names, *(["all"] if len(names) > 1 else [])]:
+        own = [each for each in tried if name in (each.market, "all")]
+        stated, seen = fmean(each.outbid_odds for each in own), fmean(each.outbid for each in own)
+        brier = fmean((each.outbid_odds - each.outbid) ** 2 for each in own)
+        plain = seen * (1 - seen)
+        yield OddsScore(
+            name,
+            len(own),
+            stated,
+            seen,
+            fmean(each.displaced_odds for each in own),
+            fmean(each.displaced for each in own),
+            brier,
+            1 - brier / plain if plain else 0.0,
+        )
+
+
+def bands(tried: Sequence[TriedBid]) -> Iterator[OddsBand]:
+    """The bids of all markets by their stated odds of being outbid."""
+    for low, high in pairwise(_BANDS):
+        own = [each for each in tried if low <= each.outbid_odds < high]
+        if own:
+            stated, seen = fmean(each.outbid_odds for each in own), fmean(each.outbid for each in own)
+            yield OddsBand(low, high, len(own), stated, seen)
