@@ -14,7 +14,7 @@ PAGES = {
     " python-api",
     "Explanation": "planning guarantees proof papers machines remote-runner",
     "For maintainers": "internals/architecture internals/own-strategy internals/write-a-cloud"
-    " internals/test-clouds internals/forecast"
+    " internals/container-clouds internals/test-clouds internals/forecast"
     " internals/scripts-and-trainers internals/stragglers internals/pipelines internals/papers internals/benchmarks"
     " internals/threats decisions/index",
 }

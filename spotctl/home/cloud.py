@@ -81,7 +81,8 @@ class UsedReservations:
 class JobKeys:
     """Words of a job file about a cloud: the key of its images, the kind of its machines' identity, a large region.
 
-    `reservations` is None where spotctl uses none.
+    `reservations` is None where spotctl uses none. Machines that are `alone` reach no others of the cloud, so that they
+    run only commands of one node.
     """
 
     image: str
@@ -90,6 +91,7 @@ class JobKeys:
     identity: str = ""
     region: str = ""
     reservations: UsedReservations | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,5 +84,11 @@ CLOUD = Cloud(
         variables={"vast_url": "VAST_URL"},
         image="image",
     ),
-    job=JobKeys("vast", "On Vast.ai: a container image, or auto.", "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"),
+    job=JobKeys(
+        "vast",
+        "On Vast.ai: a container image, or auto.",
+        "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime",
+        # Each is behind ports of its host.
+        alone=True,
+    ),
 )

@@ -154,6 +154,11 @@ REPLACED = [
     ),
     (
         "[aws, gcp]",
+        "[aws, vast]",
+        "6: resources.clouds.1: machines of vast do not reach each other, which a training needs; remove vast, or r",
+    ),
+    (
+        "[aws, gcp]",
         "[aws, ggp]",
         "6: resources.clouds.1: unknown value 'ggp' (did you mean gcp?); expected one of aws, gcp, azure, vas",
     ),
