@@ -91,7 +91,8 @@ class Laptop:
 def laptop(folder: Path, hosts: int) -> Iterator[Laptop]:
     with namespaces() as host:
         containers = RunningContainers(host)
-        market = VastMarket([Host(number) for number in range(1, hosts + 1)], containers)
+        # On demand they cost more than the budget: a run would turn there once three bids have lost its work.
+        market = VastMarket([Host(number, gpu_price=40.0) for number in range(1, hosts + 1)], containers)
         with serving(Vast(market)) as server:
             containers.port = int(server.url.rpartition(":")[2])
             made = Laptop(folder, market, containers, server.url)
