@@ -25,7 +25,6 @@ _SHOWN_PATHS = 8
 
 def may_try(session: Session, name: str, paths: Collection[str], allowed: Collection[str]) -> bool:
     """Says what a trial does and what cannot be kept from it here, and asks. `paths` are those outside of the copy."""
-    from spotctl.run.start.rehearsal import SECONDS
     from spotctl.run.start.sandbox import (
         ALLOWABLE,
         CREDENTIALS,
@@ -36,6 +35,7 @@ def may_try(session: Session, name: str, paths: Collection[str], allowed: Collec
         guards,
         memory_limit,
     )
+    from spotctl.run.start.trial_starts import SECONDS
 
     held = guards(allowed)
     if paths:
@@ -61,8 +61,9 @@ def tried(
     session: Session, spec: JobSpec, allowed: Collection[str], changed: Mapping[str, str] | None = None
 ) -> Judgement:
     """The verdict of a trial of a job's command; a command that fails here says nothing about how it resumes."""
-    from spotctl.run.start.rehearsal import TrialTerms, rehearse
+    from spotctl.run.start.rehearsal import rehearse
     from spotctl.run.start.seen_work import Judgement, Verdict
+    from spotctl.run.start.trial_starts import TrialTerms
 
     assert isinstance(spec.program, Command)
     if spec.program.checkpoint is None:
@@ -77,9 +78,10 @@ def tried(
 
 def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) -> list[JobSpec]:
     """The jobs with the checkpoints that were seen: of all, or of those that are new on a cloud and may be tried."""
-    from spotctl.run.start.rehearsal import SECONDS, TrialTerms, rehearse
+    from spotctl.run.start.rehearsal import rehearse
     from spotctl.run.start.runs import check_launchable
     from spotctl.run.start.sandbox import ALLOWABLE
+    from spotctl.run.start.trial_starts import SECONDS, TrialTerms
 
     known: list[JobSpec] = []
     for spec in specs:

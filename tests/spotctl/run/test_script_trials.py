@@ -21,8 +21,9 @@ from spotctl.files.job.reader import load
 from spotctl.home import config
 from spotctl.home.errors import BadRequest
 from spotctl.run.start import sandbox
-from spotctl.run.start.rehearsal import TrialTerms, rehearse
+from spotctl.run.start.rehearsal import rehearse
 from spotctl.run.start.seen_work import Judgement, Verdict
+from spotctl.run.start.trial_starts import TrialTerms
 from tests.spotctl.launches import command
 from tests.spotctl.show.costs.made import NIGHT, MadeRun, write_log
 from tests.spotctl.terminals import terminal
@@ -267,7 +268,7 @@ def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Si
     path.write_text(path.read_text() + f"checkpoint: {{path: {tmp_path / 'kept'}}}\n")
     code = (
         "from pathlib import Path; from spotctl.files.job.reader import load;"
-        "from spotctl.run.start.rehearsal import TrialTerms, rehearse;"
+        "from spotctl.run.start.rehearsal import rehearse; from spotctl.run.start.trial_starts import TrialTerms;"
         f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()))"
     )
     (tmp_path / "tmp").mkdir()

@@ -1,0 +1,235 @@
+"""A start of a job's command on this computer, on what stands for a machine: a new copy of the job's folder.
+
+It gets what the job file brings back, its saves are copied as a machine's agent copies them, and its marks are read
+while it runs. Nothing but these copies reaches the next start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from random import Random
+
+from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
+from spotctl.agent.checkpoints.sync import CheckpointSync
+from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
+from spotctl.agent.container.processes import MARK, RunningCommand
+from spotctl.agent.data.transfer import FolderListing, listing
+from spotctl.agent.node import EVERY_VARIABLE
+from spotctl.files.job.programs import Command
+from spotctl.files.job.spec import JobSpec, output_variable
+from spotctl.run.environment import secrets_of
+from spotctl.run.notify import hidden
+from spotctl.run.start import trial_probe
+from spotctl.run.start.sandbox import ALLOWABLE, CREDENTIALS, READ_ONLY, guards, safe_environment, shut_in
+from spotctl.run.start.seen_work import SeenMarks, WorkMark, is_progress
+from spotctl.run.work.gang import node_variables
+from spotctl.run.work.training_nodes import free_port
+
+SECONDS = 60.0
+STILL_SECONDS = 0.5
+"""A checkpoint is written once its folder has not changed for so long."""
+_SAVES = 5
+"""How often the command is asked to save."""
+_STABLE_SECONDS = 0.1
+_CLOCK_SECONDS = 0.05
+"""Times of files are by a coarser clock than those of marks."""
+_LONGEST_QUOTE = 300
+_HERE = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTerms:
+    """How long a trial may take, what its command may use, files of the job's folder with other contents, and the
+    random moments of the kills."""
+
+    seconds: float = SECONDS
+    allowed: Collection[str] = ALLOWABLE
+    changed: Mapping[str, str] = field(default_factory=dict)
+    random: Random = field(default_factory=Random)
+
+
+def unpacked(archive: Path, folder: Path, changed: Mapping[str, str]) -> Path:
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="fully_trusted")  # noqa: S202 - the user's own files, packed just now
+    for name, text in changed.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+class SaveWatch:
+    """The saves of a command into a folder: the `seconds` of each, from its first change to its last, and the `size` of
+    the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.seconds, self.size = list[float](), 0
+        self.turn_to(folder)
+
+    def turn_to(self, folder: Path) -> None:
+        """Watches the folder of another start, as it is now."""
+        self._folder = folder
+        self._began: float | None = None
+        self._files: FolderListing = listing(folder, unfinished=True)
+        self._looked = self._changed = time.monotonic()
+
+    def look(self, *, is_last: bool = False) -> None:
+        """Compares the folder with the last look. Nothing changes it after the last one."""
+        # Files that are still being written, too.
+        files, now = listing(self._folder, unfinished=True), time.monotonic()
+        if files != self._files:
+            self._began = self._looked if self._began is None else self._began
+            self._changed = now
+        if self._began is not None and (is_last or now - self._changed >= STILL_SECONDS):
+            self.seconds.append(self._changed - self._began)
+            self._began = None
+            self.size = sum(size for _, size, *_ in listing(self._folder))
+        self._files, self._looked = files, now
+
+
+class TrialGround:
+    """What the starts of a command share: its files and variables, its guards, and the newest copy of its checkpoint.
+
+    `kept` are the marks of the start that made this copy, the time of the save in it, and a file of the save.
+    """
+
+    def __init__(
+        self, spec: JobSpec, scratch: Path, archive: Path, variables: Mapping[str, str], terms: TrialTerms
+    ) -> None:
+        assert isinstance(spec.program, Command)
+        self.spec, self.program, self.scratch, self.archive, self.terms = spec, spec.program, scratch, archive, terms
+        self._held = () if set(ALLOWABLE) <= set(terms.allowed) else guards(terms.allowed)
+        self.variables = safe_environment(variables, terms.allowed, spec.env.keys() | set(spec.secrets))
+        if CREDENTIALS not in terms.allowed and READ_ONLY not in self._held:
+            home = Path.home()
+            self.variables |= {"HOME": str(scratch), "PYTHONUSERBASE": str(home / ".local")}
+        self.probe, self.copies = scratch / "probe", scratch / "kept"
+        self.probe.mkdir()
+        shutil.copy(trial_probe.__file__, self.probe / "sitecustomize.py")
+        self.watch, self._number = SaveWatch(self.probe), 0
+        self.kept: tuple[Sequence[WorkMark], float, str] = ((), 0.0, "")
+
+    def start(self, cut: int = 0, *, has_steps: bool = False) -> TrialStart:
+        """Starts the command once more; with `cut` it is killed in the middle of this save."""
+        self._number += 1
+        return TrialStart(self, self._number, cut, has_steps=has_steps)
+
+    def shut_in(self, words: list[str]) -> list[str]:
+        """The command line with the guards that hold here."""
+        return shut_in(self.scratch, self._held, words) if set(ALLOWABLE) > set(self.terms.allowed) else words
+
+
+class TrialStart:
+    """One start of the command, on what stands for a machine: a new copy of the job's folder, with what is kept."""
+
+    def __init__(self, ground: TrialGround, number: int, cut: int, *, has_steps: bool) -> None:
+        scratch, spec, terms, self._ground = ground.scratch, ground.spec, ground.terms, ground
+        self.folder = unpacked(ground.archive, scratch / f"job-{number}", terms.changed)
+        self._given = set(listing(self.folder))
+        self.checkpoint, seen = scratch / f"checkpoint-{number}", scratch / f"seen-{number}"
+        folders = {CHECKPOINT_VARIABLE: self.checkpoint}
+        self.outputs = scratch / "outputs" / str(number)
+        folders |= {output_variable(name): self.outputs / name for name in spec.outputs}
+        for place in (seen, scratch / "tmp", *folders.values()):
+            place.mkdir(parents=True, exist_ok=True)
+        policy = CheckpointPolicy(str(ground.copies), 1.0, None, 0.0, 1.0)
+        self._sync = CheckpointSync(
+            policy, NodeTask(f"start-{number}"), self.checkpoint, scratch / "plan", lambda: None
+        )
+        self._sync.restore()
+        roots = (self.folder, self.checkpoint, self.outputs, spec.workdir)
+        environment = {
+            **ground.variables,
+            "SPOTCTL_JOB": spec.name,
+            "SPOTCTL_RUN": f"{spec.name}-rehearsal",
+            "SPOTCTL_ATTEMPT": str(number),
+            EVERY_VARIABLE: f"{terms.seconds / _SAVES:g}",
+            **node_variables(0, [_HERE], free_port()),
+            **{variable: str(place) for variable, place in folders.items()},
+            MARK: str(scratch),
+            "TMPDIR": str(scratch / "tmp"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))),
+            "SPOTCTL_TRIAL_SEEN": str(seen),
+            "SPOTCTL_TRIAL_ROOTS": os.pathsep.join(map(str, roots)),
+            "SPOTCTL_TRIAL_CUT": str(cut),
+            "SPOTCTL_TRIAL_STEPS": str(int(has_steps)),
+        }
+        self._reader, self.marks = SeenMarks(seen), list[WorkMark]()
+        self.printed, self.began = scratch / f"printed-{number}", time.monotonic()
+        self._saves, self._looked = list[object](), self.began
+        self.first_copy = inf
+        ground.watch.turn_to(self.checkpoint)
+        words = ground.shut_in(["/bin/sh", "-c", ground.program.run])
+        self.command = RunningCommand(words, self.folder, environment, self.printed, scratch)
+
+    def look(self, *, is_over: bool = False) -> None:
+        """Notes what was done since the last look, and copies a checkpoint, as a machine does until its end."""
+        self.marks = self._reader.all()
+        self._ground.watch.look()
+        now = time.monotonic()
+        # No machine copies what it was ended in the middle of.
+        is_over |= any(mark.kind == "cut" for mark in self.marks)
+        if is_over or self._ground.program.checkpoint is None or now - self._looked < _STABLE_SECONDS:
+            return
+        if self._sync.look():
+            self.first_copy = min(self.first_copy, now)
+            self.marks = self._reader.all()
+            written = max(map(self._written, self._sync.copied)) - (time.time() - time.monotonic())
+            save = self._save_before(written)
+            # A save of several files may be copied in parts, and is one save.
+            copied = written if save is None else save.position
+            if any(is_progress(mark) for mark in self.marks) and copied not in self._saves:
+                self._saves.append(copied)
+            newest = max(self._sync.copied, key=lambda file: file[2])[0]
+            self._ground.kept = (self.marks, written if save is None else save.at, newest)
+        self._looked = now
+
+    @property
+    def copies(self) -> int:
+        """How many saves were copied, each counted once."""
+        return len(self._saves)
+
+    def _save_before(self, written: float) -> WorkMark | None:
+        """The last save that was begun before its files were written or renamed: later ones may not be copied yet."""
+        folder = str(self.checkpoint)
+        saves = [mark for mark in self.marks if is_progress(mark) and mark.path.startswith(folder)]
+        return max((m for m in saves if m.at <= written + _CLOCK_SECONDS), key=lambda mark: mark.at, default=None)
+
+    def _written(self, file: tuple[str, int, int, int]) -> float:
+        """When a file was written, or got its name."""
+        name, _, changed, number = file
+        try:
+            now = (self.checkpoint / name).stat()
+        except OSError:
+            return changed / 1e9
+        return (now.st_ctime_ns if (now.st_mtime_ns, now.st_ino) == (changed, number) else changed) / 1e9
+
+    def steps(self) -> int:
+        """How many steps, or else saves, were seen."""
+        return sum(mark.kind == "step" for mark in self.marks) or sum(map(is_progress, self.marks))
+
+    @property
+    def own_saves(self) -> list[WorkMark]:
+        """Saves that the next machine does not get."""
+        return [mark for mark in self.marks if is_progress(mark) and mark.path.startswith(str(self.folder))]
+
+    def changed_files(self) -> list[str]:
+        """Files of the job's folder that are new or other than at the start, the newest first; logs do not count."""
+        files = [file for file in listing(self.folder) if file not in self._given]
+        files = [file for file in files if not file[0].endswith(trial_probe.NO_SAVES) and "tfevents" not in file[0]]
+        return [name for name, *_ in sorted(files, key=lambda file: -file[2])]
+
+    def runs_python(self) -> bool:
+        return bool(self.marks)
+
+    def last_line(self) -> str:
+        lines = [line.strip() for line in self.printed.read_text(errors="replace").splitlines() if line.strip()]
+        said = lines[-1][-_LONGEST_QUOTE:] if lines else "it printed nothing"
+        spec = self._ground.spec
+        return hidden(said.replace(str(self.folder), str(spec.workdir)), secrets_of(spec).values())
