@@ -22,9 +22,11 @@ from spotctl.home.cloud import rented_clouds
 MAX_USD = 10**6
 """Per hour."""
 _BASH = re.compile(
-    r"\[\[|\(\(|<\(|&>|<<<|\bsource |\bdeclare |\blocal |\bfunction |\w=\(|\$\{\w+[\[/^,]|pipefail|\bconda "
+    r"\[\[|\(\(|<\(|&>|<<<|\bsource |\bdeclare |\blocal |\bfunction |\w=\(|\$\{\w+[\[/^,]|pipefail|\bconda |"
+    r"\[ [^\n]* == "
 )
 """Signs of a script for bash; spotctl runs commands with sh."""
+_CREDENTIALS = re.compile(r"(^|/)\.(ssh|aws|azure|kube|netrc|config/gcloud)(/|$)")
 _KEPT = re.compile(r"checkpoint|ckpt", re.IGNORECASE)
 
 
@@ -135,6 +137,9 @@ class JobDraft:
 
     def mount(self, loc: Loc, path: str, source: str, *, is_written: bool) -> None:
         """A bucket or a folder at a path: data, or the checkpoint if it is written to and named so."""
+        if _CREDENTIALS.search(path) or _CREDENTIALS.search(source):
+            self.leave(loc, "files with credentials are copied to no bucket; name variables in secrets")
+            return
         scheme, is_url, rest = source.partition("://")
         if is_url and scheme not in clouds_by_scheme():
             stores = ", ".join(f"{scheme}://" for scheme in clouds_by_scheme())

@@ -53,6 +53,9 @@ _CARRIED = (
 )
 
 
+_FILLED_IN = re.compile(r"\$\{\{[^}\n]*\}\}")
+
+
 def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
     """The job of a task; paths are given below `folder`. BadRequest: the file is no task of dstack."""
     draft = JobDraft("dstack", file, _VARIABLES)
@@ -87,6 +90,9 @@ def dstack_draft(file: YamlFile, folder: Path) -> JobDraft:
     draft.set_spot(("spot_policy",), is_spot=policy != "on-demand")
     draft.set_max_price(("max_price",), task.get("max_price"))
     draft.set_tags(("tags",), draft.mapping(("tags",), task.get("tags")))
+    for place in sorted({place for text in commands for place in _FILLED_IN.findall(text)}):
+        draft.leave(("commands",), f"dstack fills in {place}, and nothing does here; write what belongs there")
+    commands = [_FILLED_IN.sub("", text) for text in commands]
     # A command that fails ends the task, as dstack joins them.
     draft.set_commands("", commands[0] if len(commands) == 1 else "\n".join(["set -e", *commands]))
     return draft
@@ -164,12 +170,12 @@ def _set_gpu(draft: JobDraft, gpu: object, loc: Loc) -> None:
     if sizes and len(models) == 1 and f"{models[0]}-{sizes[0]}" in GPU_MEMORY_GIB:
         models = [f"{models[0]}-{sizes.pop()}"]
     for size in sizes:
-        if not models or f"{GPU_MEMORY_GIB.get(models[0], 0)}GB" != size:
+        if models and f"{GPU_MEMORY_GIB.get(models[0], 0)}GB" != size:
             draft.leave(loc, f"{size}: a GPU is named by its model, as in gpu: A100-80GB:8")
     if len(models) > 1:
         draft.leave(loc, f"a job has one kind of machine: {models[0]} was taken, and not {', '.join(models[1:])}")
     if not models:
-        draft.leave(loc, "names no model; write one, as in gpu: A100:8")
+        draft.leave(loc, "names no model, so no GPU was written; write one, as in gpu: A100-80GB:8")
     elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", models[0]) or not re.fullmatch(r"(\d+(\.\.\d*)?|\.\.\d+)?", count):
         draft.refuse(loc, f"{models[0]}:{count} is not a model with a count, as in A100:8")
     elif count == "0":

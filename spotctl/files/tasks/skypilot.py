@@ -126,8 +126,11 @@ def _set_mounts(draft: JobDraft, task: dict[str, Any], folder: Path) -> None:
             draft.mount(loc, filled(path), filled(kept), is_written=mode != "COPY")
             continue
         scheme = {"s3": "s3", "gcs": "gs"}.get(store)
-        if kept is None and isinstance(storage.get("name"), str) and scheme:
-            draft.mount(loc, filled(path), f"{scheme}://{filled(storage['name'])}/", is_written=mode != "COPY")
+        name = filled(storage["name"]) if isinstance(storage.get("name"), str) else ""
+        if unknown := re.search(r"\$\{?(\w+)", name):
+            draft.leave(loc, f"names its bucket by ${unknown[1]}, which has no value in the file; write the name")
+        elif kept is None and name and scheme:
+            draft.mount(loc, filled(path), f"{scheme}://{name}/", is_written=mode != "COPY")
         else:
             draft.leave(loc, "a bucket that is made, or of a store that spotctl does not read; name an existing one")
 
@@ -146,7 +149,7 @@ def _set_resources(draft: JobDraft, task: dict[str, Any]) -> None:
     if apart or (any(regions) and not all(regions)):
         key = next((key for key in ("any_of", "ordered", "accelerators", "gpus") if key in resources), "accelerators")
         others = "; ".join(_said(machine) for machine in machines[1:])
-        draft.leave((*loc, key), f"a job has machine kind of machine: {_said(first)} was taken, and not {others}")
+        draft.leave((*loc, key), f"a job has one kind of machine: {_said(first)} was taken, and not {others}")
         machines = [first]
     draft.set_clouds(
         [machine["cloud"] for machine in machines if machine.get("cloud")],
@@ -185,15 +188,8 @@ def _set_machine(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
 
 
 def _set_image(draft: JobDraft, machine: dict[str, Any], loc: Loc) -> None:
-    image = machine.get("image_id")
-    if isinstance(image, dict) and len(image) == 1:
-        image = next(iter(image.values()))
-    if isinstance(image, str) and image.startswith("docker:"):
-        draft.image["container"] = image.removeprefix("docker:")
-    elif isinstance(image, str) and image.startswith("ami-"):
-        draft.image["ami"] = image
-    elif image is not None:
-        draft.leave((*loc, "image_id"), "an image by region or of SkyPilot; image names one for each cloud")
+    if image := machine.get("image"):
+        draft.image |= image
     if size := machine.get("disk_size"):
         if not size.isdigit():
             draft.refuse((*loc, "disk_size"), "expected a whole number of GB")
@@ -258,8 +254,12 @@ def _accelerators(draft: JobDraft, given: dict[str, Any], loc: Loc) -> list[dict
 
 def _machine(draft: JobDraft, given: dict[str, Any], accelerators: dict[str, float] | None, loc: Loc) -> dict[str, Any]:
     """One alternative, with values in the form that SkyPilot's parser gives them."""
-    kept = ("instance_type", "image_id", "labels", "max_hourly_cost")
+    kept = ("instance_type", "labels", "max_hourly_cost")
     machine = {key: given[key] for key in kept if given.get(key) is not None}
+    if image := _image(given.get("image_id")):
+        machine["image"] = image
+    elif given.get("image_id") is not None:
+        draft.leave((*loc, "image_id"), "an image by region or of SkyPilot; image names one for each cloud")
     for key, form, expected in (("instance_type", str, "text"), ("use_spot", bool, "true or false")):
         if not isinstance(given.get(key), form | None):
             draft.refuse((*loc, key), f"expected {expected}")
@@ -270,6 +270,14 @@ def _machine(draft: JobDraft, given: dict[str, Any], accelerators: dict[str, flo
     if not re.fullmatch(r"\d*[a-z]*", str(given.get("disk_size") or ""), re.IGNORECASE):
         draft.refuse((*loc, "disk_size"), "expected a whole number, with its unit")
     return machine
+
+
+def _image(given: object) -> dict[str, str]:
+    """The job's image, if it can name this one."""
+    name = next(iter(given.values())) if isinstance(given, dict) and len(given) == 1 else given
+    if isinstance(name, str) and name.startswith("docker:"):
+        return {"container": name.removeprefix("docker:")}
+    return {"ami": name} if isinstance(name, str) and name.startswith("ami-") else {}
 
 
 def _place(draft: JobDraft, given: dict[str, Any], loc: Loc) -> dict[str, str]:

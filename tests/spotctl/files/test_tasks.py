@@ -23,6 +23,7 @@ from spotctl.files.yaml_file import parse
 from spotctl.home.errors import BadRequest
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
+from tests.spotctl.files import public_tasks
 from tests.spotctl.files.skypilot_tasks import tasks
 
 DSTACK = """\
@@ -100,6 +101,37 @@ def test_each_task_of_skypilot_is_a_job(task: dict[str, Any]) -> None:
     assert (spec.strategy == "auto") is bool(resources.get("use_spot"))
     for key in ("ports", "job_recovery", "autostop", "disk_tier"):
         assert (f"resources.{key}" in left) is (key in resources)
+
+
+LISTED = {
+    "llm/axolotl/axolotl-spot.yaml": ["file_mounts./sky-notebook"],
+    "llm/gpt-2/gpt2-train.yaml": ["use_spot", "any_of", "any_of.0.image_id"],
+    "llm/llama-3_1-finetuning/lora.yaml": ["disk_tier"],
+    "examples/distributed-pytorch/train-rdzv.yaml": ["use_spot"],
+    "examples/deepspeed-multinode/sky.yaml": ["use_spot", "file_mounts.~/.ssh/id_rsa"],
+    "examples/distributed-training/axolotl/.dstack.yml": ["spot_policy", "gpu", "shm_size", "volumes"],
+    "examples/distributed-training/torchrun/.dstack.yml": ["spot_policy", "python", "gpu", "shm_size"],
+    "examples/distributed-training/trl/fsdp.dstack.yml": ["spot_policy", "gpu", "shm_size", "volumes"],
+    "examples/fine-tuning/alignment-handbook/train.dstack.yml": ["spot_policy", "python", "ports", "gpu"],
+    "examples/fine-tuning/qlora/train.dstack.yml": ["spot_policy", "python", "commands", "ports", "gpu"],
+}
+
+
+@pytest.mark.parametrize(("tool", "place", "text"), public_tasks.TASKS, ids=LISTED)
+def test_a_public_task_is_carried_but_for_what_is_listed(tool: str, place: str, text: str) -> None:
+    draft = public_tasks.draft_of(tool, text)
+    assert public_tasks.listed(draft) == LISTED[place]
+    kept, written = set(public_tasks.carried(draft)), draft.job("task")
+    machine = written["resources"].get("types", {})
+    assert ("accelerators" in kept) is (tool == "SkyPilot" and "accelerators" in machine)
+    assert ("nodes" in written) is bool(kept & {"nodes", "num_nodes"})
+    assert ("container" in written.get("image", {})) is bool(kept & {"image", "image_id"})
+    assert "${{" not in written["run"]
+
+
+def test_machines_of_several_clouds_that_differ_in_their_image_are_one_kind() -> None:
+    spec, _ = job_of(public_tasks.SKYPILOT["llm/gpt-2/gpt2-train.yaml"])
+    assert spec.resources.clouds == ("gcp", "aws", "azure")
 
 
 def odd(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - whatever YAML holds
