@@ -136,7 +136,7 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     spec = replace(loads(text, request.job), workdir=script.folder)
     seen = tried(session, spec, request.allowed, changed)
     if changed:
-        seen = replace(seen, saw=f"with {counted(count, 'changed line')}, it {seen.saw}")
+        seen = replace(seen, saw=f"with {counted(count, 'changed line')}: {seen.saw}")
     return seen
 
 

@@ -11,7 +11,8 @@ from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.agent.cloud_parts import form_of
 from spotctl.files.job.conversions import span_text
 from spotctl.files.job.forms import JOB_NAME
-from spotctl.files.script.places import Head, SaveCall, ScriptPlace
+from spotctl.files.script.arguments import Argument
+from spotctl.files.script.places import GIVEN, Head, SaveCall, ScriptPlace
 from spotctl.files.script.reading import RESUMING, TrainingScript
 from spotctl.home.cloud import cloud_of
 
@@ -30,7 +31,9 @@ _SMALL = {
     re.compile(r"batch_?size$"): 8,
 }
 """Arguments that a trial gives a smaller number, and the number."""
-_RANKS = re.compile(r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']")
+_RANKS = re.compile(
+    r"[\"']LOCAL_RANK[\"']|[\"']WORLD_SIZE[\"']|\bimport deepspeed\b|\bimport torchtitan\b|\bfrom torchtitan"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,9 @@ def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -
 
     # Positionals keep their order.
     options_first = sorted(script.arguments, key=lambda argument: not argument.is_positional)
-    words = [argument.given(given[argument.name]) for argument in options_first if argument.name in given]
+    chosen = [argument for argument in options_first if argument.name in given]
+    words = [argument.given(given[argument.name]) for argument in chosen if not argument.is_variable]
+    variables = [argument.given(given[argument.name]) for argument in chosen if argument.is_variable]
     copies = list(_copies(script))
     start = (
         f"{python} -m torch.distributed.run --standalone --nproc-per-node=$SPOTCTL_NPROC_PER_NODE"
@@ -129,8 +134,10 @@ def command_of(script: TrainingScript, python: str, *, is_trial: bool = False) -
         else python
     )
 
-    resumption = list(_resumption(script, given)) if script.resumes else []
-    text = " && ".join([" ".join([start, shlex.quote(str(script.path)), *words, *resumption]), *copies])
+    for argument, text in _resumption(script, given) if script.resumes else ():
+        (variables if argument.is_variable else words).append(text)
+    env = ["env", *variables] if variables else []
+    text = " && ".join([" ".join([*env, start, shlex.quote(str(script.path)), *words]), *copies])
     missing = tuple(given[name] for name in _required(script) if given[name].isupper())
     return ScriptCommand(text, data, missing, RESULTS in text)
 
@@ -169,7 +176,7 @@ def _setup_and_run(script: TrainingScript, command: str, answers: ScriptAnswers)
 
     known = []
     for argument in script.arguments:
-        if not argument.is_positional and argument.default not in (None, "", False):
+        if not (argument.is_positional or argument.is_variable) and argument.default not in (None, "", False):
             text = "".join(letter for letter in " ".join(str(argument.default).split()) if letter.isprintable())
             known.append(f"{argument.flag} {text[:_LONGEST_DEFAULT]}{'...' if len(text) > _LONGEST_DEFAULT else ''}")
     if known:
@@ -269,8 +276,9 @@ def _small_steps(script: TrainingScript) -> dict[str, str]:
 
 
 def _required(script: TrainingScript) -> dict[str, str]:
-    """Arguments without a default, with a word that stands for their value."""
-    return {argument.name: argument.name.upper() for argument in script.arguments if argument.required}
+    """Arguments without a default, with a word that stands for their value; a switch has none."""
+    required = [argument for argument in script.arguments if argument.required]
+    return {argument.name: "" if argument.is_switch else argument.name.upper() for argument in required}
 
 
 def _result_places(script: TrainingScript) -> dict[str, str]:
@@ -284,34 +292,38 @@ def _result_places(script: TrainingScript) -> dict[str, str]:
 
 def _argument_places(script: TrainingScript, saves: Sequence[SaveCall], folder: str) -> Iterator[tuple[str, str]]:
     for place in (save.place for save in saves):
-        argument = script.by_name.get(place.name) if place.head is Head.ARGUMENT else None
+        argument = script.by_name.get(place.name) if place.head in GIVEN else None
         if argument is not None:
             is_folder = place.tail or not Path(str(argument.default or "")).suffix
             yield argument.name, folder if is_folder else f"{folder}/{Path(str(argument.default)).name}"
 
 
-_NEWEST = ("latest", "last", "auto", "resume")
-"""Words by which a script is told to take its newest checkpoint."""
+_NEWEST, _ON = ("latest", "last", "auto", "resume"), ("1", "true", "True", "yes", "on")
+"""Words by which a script is told to take its newest checkpoint, and the values of variables that do."""
 
 
-def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[str]:
-    """The argument from which the script resumes, if there is a checkpoint."""
+def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[tuple[Argument, str]]:
+    """The argument from which the script resumes, and the words that give it if there is a checkpoint."""
     saved = [save.place for save in script.repeated_saves if save.place.head is not Head.UNKNOWN]
     for argument in script.arguments:
-        if argument.name in given or not RESUMING.search(argument.name):
+        is_asked_for = RESUMING.search(argument.name.lower()) and argument.default is not True
+        if argument.name in given or not is_asked_for:
             continue
         path = f"{CHECKPOINTS}/{_below(script, saved[0])}" if saved else f"{CHECKPOINTS}/*"
-        word = next((word for word in _NEWEST if word in script.compared(argument.name)), "")
+        compared = script.compared(argument.name)
+        word = next((word for word in _NEWEST if word in compared), "")
+        loads = [load.place for load in script.loads if load.place.name == argument.name]
+        if argument.is_variable and not (loads or word):
+            word = next((word for word in _ON if word in compared), _ON[0])
         if argument.is_switch or isinstance(argument.default, bool) or word:
             # Some scripts fail if there is nothing to resume from.
-            yield f"$(ls -d {path} >/dev/null 2>&1 && echo {argument.given(word or 'True')})"
+            yield argument, f"$(ls -d {path} >/dev/null 2>&1 && echo {argument.given(word or 'True')})"
             return
-        loads = [load.place for load in script.loads if load.place.name == argument.name]
         if not loads:
             continue
         if any(_is_whole(load, place) for load in loads for place in saved):
             # The script finds the newest below its folder.
-            yield f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {argument.given(CHECKPOINTS)})"
+            yield argument, f"$(ls -d {CHECKPOINTS}/* >/dev/null 2>&1 && echo {argument.given(CHECKPOINTS)})"
             return
         # A file whose name is known tells which folders are checkpoints.
         load = min(loads, key=lambda place: ("*" in place.tail, not place.tail))
@@ -319,11 +331,12 @@ def _resumption(script: TrainingScript, given: Mapping[str, str]) -> Iterator[st
         wholes = [place for place in saved if inner and place.tail.endswith(inner)] or saved[:1]
         path = " ".join(f"{CHECKPOINTS}/{_below(script, place)}" for place in wholes) or f"{CHECKPOINTS}/*"
         if script.checks(load) and "*" not in path and not inner:
-            yield argument.given(path)
+            yield argument, argument.given(path)
         else:
             # In the order of their numbers: a copy of a checkpoint has new times on some stores.
             strip = f"s|{inner}$||; " if inner else ""
-            yield f"$(ls -d {path} 2>/dev/null | sort -V | sed -n '$ {{{strip}s|^|{argument.flag} |; p}}')"
+            newest = f"sort -V | sed -n '$ {{{strip}s|^|{argument.before_value}|; p}}'"
+            yield argument, f"$(ls -d {path} 2>/dev/null | {newest})"
         return
 
 
@@ -333,11 +346,16 @@ def _is_whole(load: ScriptPlace, save: ScriptPlace) -> bool:
     return len(steps) == len(saved) > 2 and steps[-1] == saved[-1] and "*" in steps[-2]
 
 
+_UNFINISHED = re.compile(r"(\.(tmp|temp|part|partial|new)|~)$")
+
+
 def _below(script: TrainingScript, place: ScriptPlace) -> str:
     """The path of a save below the folder of checkpoints."""
-    default = script.by_name[place.name].default if place.head is Head.ARGUMENT else None
-    whole = place.tail or (str(default) if default else place.file)
-    return whole.strip("/") if place.tail else Path(whole).name or "*"
+    argument = script.by_name.get(place.name) if place.head in GIVEN else None
+    whole = place.tail or (str(argument.default) if argument and argument.default else place.file)
+    below = whole.strip("/") if place.tail else Path(whole).name or "*"
+    # What is written under another name at first has this one in the end.
+    return _UNFINISHED.sub("", below)
 
 
 def _copies(script: TrainingScript) -> Iterator[str]:

@@ -1,11 +1,13 @@
 """Where a script saves and loads: paths that come from arguments, from the environment, or from its text."""
 
 import ast
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, Argument, ScriptSource, command_functions
+from spotctl.files.script.arguments import Argument, command_functions, uses_torchtitan
+from spotctl.files.script.source import KERAS, LIGHTNING, TRANSFORMERS, ScriptSource
 
 _MAX_STEPS, _MAX_CALLERS = 30, 4
 _ARGUMENT_HOLDERS = ("args", "arguments", "opt", "opts", "options", "hparams", "config", "cfg")
@@ -28,6 +30,10 @@ class Head(StrEnum):
     EXPRESSION = "expression"
     """An expression that a name was given, of which nothing else is known."""
     UNKNOWN = "unknown"
+
+
+GIVEN = (Head.ARGUMENT, Head.VARIABLE)
+"""Where a path begins that the command of a job gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,8 @@ class Places:
         if isinstance(node, ast.Attribute):
             # args.output_dir, or self.args.output_dir.
             holder = node.value.attr if isinstance(node.value, ast.Attribute) else ""
-            is_argument = isinstance(node.value, ast.Name) or holder in _ARGUMENT_HOLDERS
+            root = self._source.dotted(node).partition(".")[0]
+            is_argument = isinstance(node.value, ast.Name) or not {holder, root}.isdisjoint(_ARGUMENT_HOLDERS)
             if is_argument and node.attr in self._arguments:
                 return ScriptPlace(Head.ARGUMENT, node.attr)
             return self.of(self._source.own_values.get(node.attr), steps + 1)
@@ -177,7 +184,7 @@ class Places:
         first = self._caller % len(callers) if callers else 0
         for call in [*callers[first:], *callers[:first]]:
             given = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-            if given is None and position < len(call.args):
+            if given is None and 0 <= position < len(call.args):
                 given = call.args[position]
             if given is not None and (place := self.of(given, steps + 1)).head is not Head.UNKNOWN:
                 return place
@@ -233,19 +240,20 @@ _SAVES: dict[str, tuple[int, str]] = {
     "cloudpickle.dump": (1, "file"),
     "numpy.save": (0, "file"),
     "numpy.savez": (0, "file"),
+    "numpy.savez_compressed": (0, "file"),
     "torch.distributed.checkpoint.save": (1, "checkpoint_id"),
     "torch.distributed.checkpoint.async_save": (1, "checkpoint_id"),
     "safetensors.torch.save_file": (1, "filename"),
     "shutil.copyfile": (1, "dst"),
     "shutil.copy": (1, "dst"),
 }
-"""Functions that save: the position and the name of the argument with the path."""
+"""Functions that save: the position and the name of the argument with the path, or its names."""
 _SAVING_METHODS: dict[str, tuple[int, str]] = {
     "save_pretrained": (0, "save_directory"),
     "save_weights": (0, "filepath"),
     "save_model": (0, "output_dir"),
     "save_state": (0, "output_dir"),
-    "save_checkpoint": (0, "filepath"),
+    "save_checkpoint": (0, "filepath save_dir"),
 }
 _LOADS: dict[str, tuple[int, str]] = {
     "torch.load": (0, "f"),
@@ -263,6 +271,8 @@ _LOADING_METHODS: dict[str, tuple[int, str]] = {
     "load_state": (0, "input_dir"),
     "load_checkpoint": (0, "load_dir"),
 }
+_DATABASE = "sqlite3.connect"
+_WRITES, _READS = re.compile(r"\b(INSERT|REPLACE|UPDATE)\b"), re.compile(r"\bSELECT\b")
 OWN_TOOLS = {"resuming", "SpotCallback", "LeaseIterator", "Gang"}
 """Tools of spotctl that save and resume."""
 
@@ -280,7 +290,10 @@ def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveC
     methods = _SAVING_METHODS | ({"save": (0, "filepath")} if framework == KERAS else {})
     own = {name: at for name, at in methods.items() if name not in source.functions}
     saves = [*_matching(source, places, _SAVES, own)]
+    saves = [*_renamed(source, places, saves), *saves]
 
+    if uses_torchtitan(source):
+        saves += _of_torchtitan(source)
     # Folders that a Trainer or a callback saves to by itself.
     for call in source.calls:
         name, folder = source.called(call).rpartition(".")[2], ""
@@ -294,7 +307,24 @@ def saves_of(source: ScriptSource, places: Places, framework: str) -> list[SaveC
             folder = "output_dir"
         if folder:
             saves.append(SaveCall(call, places.of(_given(call, 0, folder))))
-    return saves
+    return saves or list(_databases(source, places))
+
+
+def _renamed(source: ScriptSource, places: Places, saves: Sequence[SaveCall]) -> Iterator[SaveCall]:
+    """The names that saved files have in the end, and the first ones as the renaming calls have them."""
+    known = {(save.place.head, save.place.name, save.place.tail) for save in saves}
+    for call in source.calls:
+        match call:
+            case ast.Call(args=[_, _] as ends) if source.called(call) in ("os.replace", "os.rename", "shutil.move"):
+                pass
+            case ast.Call(func=ast.Attribute(value=path, attr="replace" | "rename"), args=[target]):
+                ends = [path, target]
+            case _:
+                continue
+        before, after = (places.of(end) for end in ends)
+        if (before.head, before.name, before.tail) in known and after.head is not Head.UNKNOWN:
+            yield SaveCall(call, after)
+            yield SaveCall(call, before)
 
 
 def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
@@ -308,7 +338,22 @@ def loads_of(source: ScriptSource, places: Places) -> list[SaveCall]:
         *_matching(source, places, _LOADS, _LOADING_METHODS),
         *(SaveCall(call, places.of(value)) for call, value in given),
         *(SaveCall(call, places.of(_given(call, 0, "backup_dir"))) for call in restoring),
+        *_databases(source, places),
+        *(_of_torchtitan(source) if uses_torchtitan(source) else ()),
     ]
+
+
+def _of_torchtitan(source: ScriptSource) -> list[SaveCall]:
+    """torchtitan saves and resumes by itself, in a folder of each step."""
+    return [
+        SaveCall(call, ScriptPlace(Head.ARGUMENT, "dump_folder", "/checkpoint/step-*")) for call in source.calls[-1:]
+    ]
+
+
+def _databases(source: ScriptSource, places: Places) -> Iterator[SaveCall]:
+    """Connections to databases in which the script keeps its state: it writes there, and reads what it wrote."""
+    if _WRITES.search(source.text) and _READS.search(source.text):
+        yield from _matching(source, places, {_DATABASE: (0, "database")}, {})
 
 
 def _matching(
@@ -324,7 +369,7 @@ def _matching(
 
 
 def _given(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    value = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    value = next((keyword.value for keyword in call.keywords if keyword.arg in name.split()), None)
     if value is None and position < len(call.args) and not any(isinstance(arg, ast.Starred) for arg in call.args):
         return call.args[position]
     return value

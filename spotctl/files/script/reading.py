@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from spotctl.files.script.arguments import Argument, arguments_of
 from spotctl.files.script.loop import TrainingLoop, loop_of
 from spotctl.files.script.places import (
+    GIVEN,
     OWN_TOOLS,
     Head,
     Places,
@@ -22,17 +24,14 @@ from spotctl.files.script.source import (
     KERAS,
     LIGHTNING,
     TRANSFORMERS,
-    Argument,
     Libraries,
     ScriptSource,
-    arguments_of,
     libraries_of,
     read_source,
 )
 
 RESUMING = re.compile(r"resume|checkpoint|ckpt|restore|restart|load(_|$)|init_from")
-"""Names of arguments from which a script resumes."""
-
+"""Names of arguments from which a script resumes, and of variables in small letters."""
 
 _FITS = re.compile(r"\.fit$|(?i:trainer)\w*\.train$")
 
@@ -103,14 +102,14 @@ class TrainingScript:
 
     def compared(self, name: str) -> set[str]:
         """The words with which the script compares an argument."""
-        compares = [node for node in self.source.nodes if isinstance(node, ast.Compare)]
-        return {
-            side.value
-            for compare in compares
-            if getattr(compare.left, "attr", "") == name or getattr(compare.left, "id", "") == name
-            for side in compare.comparators
-            if isinstance(side, ast.Constant) and isinstance(side.value, str)
-        }
+        places = Places(self.source, self.by_name)
+
+        def is_named(node: ast.expr) -> bool:
+            return name in (getattr(node, "attr", ""), getattr(node, "id", ""), places.of(node).name)
+
+        compares = [node for node in self.source.nodes if isinstance(node, ast.Compare) and is_named(node.left)]
+        sides = [side for compare in compares for side in compare.comparators]
+        return {side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)}
 
     def checks(self, place: ScriptPlace) -> bool:
         """Whether the script looks if a file is there before it loads the file."""
@@ -182,7 +181,7 @@ def _resumes(load: SaveCall, saves: Sequence[SaveCall], source: ScriptSource, lo
     place = load.place
     if place.head is Head.UNKNOWN:
         return False
-    if of_machine(place) or (place.head is Head.ARGUMENT and RESUMING.search(place.name)):
+    if of_machine(place) or (place.head in GIVEN and RESUMING.search(place.name.lower())):
         return True
     return any((place.head, place.name) == (save.place.head, save.place.name) for save in saves)
 
@@ -245,7 +244,7 @@ def _changes(
 REPLACE, INSERT = "replace", "insert"
 
 
-_MOVABLE = (Head.ARGUMENT, Head.LITERAL, Head.EXPRESSION)
+_MOVABLE = (*GIVEN, Head.LITERAL, Head.EXPRESSION)
 """Where a path begins that an argument, or a change of one line, sends to where the next machine looks."""
 
 _FOLDER = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".")'
@@ -259,7 +258,8 @@ def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: Script
         return f"{path}({chosen})" if f"{path}(" in place.name else chosen
     if place.head is not Head.LITERAL:
         return _FOLDER
-    if place.tail and len({other.name for other in fixed}) == 1:
+    is_folder = "/" in place.tail or place.name.endswith("/")
+    if is_folder and len({other.name for other in fixed}) == 1:
         return f'os.environ.get("SPOTCTL_CHECKPOINT_DIR", "{place.name}")'
     return f'{_FOLDER} + "/{place.name.lstrip("./")}"'
 

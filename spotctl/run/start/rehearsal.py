@@ -148,7 +148,9 @@ class _CommandTrial:
             shutil.rmtree(self._ground.copies)
         else:
             return Judgement(Verdict.NOT_SEEN, f"ended after {self._time():.0f} s, too soon to be killed")
-        self._until(first, lambda: False, self._time() + self._terms.random.uniform(0.0, STILL_SECONDS))
+        # What is saved after the last copy shows what becomes of that.
+        self._until(first, first.shows_what_follows, self._time() + _PATIENCE_SECONDS / 4, is_lost=True)
+        self._until(first, lambda: False, self._time() + self._terms.random.uniform(0.0, STILL_SECONDS), is_lost=True)
         first.command.finish()
         saved = f"saved {self._ground.kept[2]} after {first.first_copy - first.began:.0f} s; killed and started again"
         self._say(f"{saved} ...")
@@ -165,8 +167,10 @@ class _CommandTrial:
         kept, saves = self._ground.kept, [mark for mark in first.marks if is_progress(mark)]
         # A save of several files is cut short in any of them; after a single save, one more is to be kept before.
         together = max(sum(mark.position == saves[0].position for mark in saves), 1) if saves else 1
-        cut = self._terms.random.randint(1, together) + together * (first.copies < _COPIES)
-        second = self._ground.start(cut, has_steps=any(mark.kind == "step" for mark in first.marks))
+        # Without steps, only a whole save shows what the script goes on with.
+        has_steps = any(mark.kind == "step" for mark in first.marks)
+        cut = self._terms.random.randint(1, together) + together * (first.copies < _COPIES or not has_steps)
+        second = self._ground.start(cut, has_steps=has_steps)
         code = self._until(second, lambda: False, self._by(_SECOND_SHARE))
         second.command.finish()
         return second, self._judged(first, kept, second, code)
@@ -212,10 +216,15 @@ class _CommandTrial:
     def _by(self, share: float) -> float:
         return self._terms.seconds * share
 
-    def _until(self, start: TrialStart, is_enough: Callable[[], bool], seconds: float) -> int | None:
-        """Looks at a start until it ends, there is enough, or this time of the trial is over."""
+    def _until(
+        self, start: TrialStart, is_enough: Callable[[], bool], seconds: float, *, is_lost: bool = False
+    ) -> int | None:
+        """Looks at a start until it ends, there is enough, or this time of the trial is over.
+
+        What it saves then is copied, unless it is lost.
+        """
         while (code := start.command.exit_code()) is None and not is_enough() and self._time() < seconds:
-            start.look()
+            start.look(is_over=is_lost)
             self._check_room()
             if not start.runs_python() and time.monotonic() - start.began > _ALONE_SECONDS:
                 break

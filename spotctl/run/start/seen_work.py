@@ -8,7 +8,7 @@ Weights count as well: a program that goes on to count, but with weights that it
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from math import dist
@@ -16,6 +16,9 @@ from pathlib import Path
 
 _SAME_WEIGHTS = 0.3
 """Weights are those of a save if they are so much nearer to it than the first weights of the training are."""
+
+_STEPS, _SAVES = 2.0, 1.25
+"""How much longer than the last the step after a save may be, and the way to the next save."""
 
 _SHOWN_NUMBERS = 2
 
@@ -33,7 +36,8 @@ class WorkMark:
     """A line of `trial_probe`: `step`, `save`, `done`, `cut` or `load`, when, and where the loops stood.
 
     `position` maps each number of a loop to its kind and value: `for`, `bound` (ends the loop), `count`, `trainer`
-    (steps of a library), or `open` for a loop without a number.
+    (steps of a library), or `open` for a loop without a number. The weights of a save are some of the numbers that it
+    writes, where they are seen.
     """
 
     kind: str
@@ -67,7 +71,12 @@ class SeenMarks:
                 content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
             self._read[path] = self._read.get(path, 0) + len(whole)
-            self._by_process.setdefault(path.name, []).extend(map(_mark, whole.splitlines()))
+            marks = self._by_process.setdefault(path.name, [])
+            for mark in map(_mark, whole.splitlines()):
+                if mark.kind == "state":
+                    _add_state(marks, mark)
+                else:
+                    marks.append(mark)
 
         def steps(marks: Sequence[WorkMark]) -> int:
             return sum(mark.kind == "step" for mark in marks)
@@ -77,6 +86,14 @@ class SeenMarks:
             mark for name, marks in self._by_process.items() for mark in marks if name == first or mark.kind != "step"
         )
         return sorted(chosen, key=lambda mark: mark.at)
+
+
+def _add_state(marks: list[WorkMark], state: WorkMark) -> None:
+    """Gives the last save to a path the weights that were written into it."""
+    saves = (number for number in reversed(range(len(marks))) if marks[number].kind == "save")
+    number = next((number for number in saves if marks[number].path == state.path), None)
+    if number is not None and not marks[number].weights:
+        marks[number] = replace(marks[number], weights=state.weights)
 
 
 def _mark(line: bytes) -> WorkMark:
@@ -113,18 +130,29 @@ def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, 
         answer = _by_numbers(begun, done, start, numbers, has_weights)
     else:
         answer = _by_counts(begun, done, start, has_weights)
-    if answer.verdict is Verdict.RESUMED and has_weights is False:
+    if answer.verdict is not Verdict.RESUMED:
+        return answer
+    is_blank = start.kind == "save" and not start.weights and any(mark.weights for mark in done)
+    # What lies between two saves may be a long way, of which numbers in other places are noise.
+    is_unclear = is_blank or (
+        has_weights is False and start.kind == "save" and not _is_at_the_beginning(begun, earlier, kept_at, start)
+    )
+    if is_unclear:
+        return Judgement(Verdict.NOT_SEEN, f"continued at {here}, but whether with what it had saved was not seen")
+    if has_weights is False:
         return Judgement(Verdict.RESTARTED, f"continued at {here}, but with weights that it had not saved")
-    if (
-        answer.verdict is Verdict.RESUMED
-        and has_weights is None
-        and (older := _older_load(kept, kept_at, after, start))
-    ):
+    return (_by_reading(kept, kept_at, after, start, here) if has_weights is None else None) or answer
+
+
+def _by_reading(
+    kept: Sequence[WorkMark], kept_at: float, after: Sequence[WorkMark], start: WorkMark, here: str
+) -> Judgement | None:
+    """The verdict on a start that read the wrong files or none, where weights were not seen; None if it read them."""
+    if older := _older_load(kept, kept_at, after, start):
         return Judgement(Verdict.RESTARTED, f"continued at {here}, but {older}")
-    is_unread = start.kind == "save" and not any(mark.kind == "load" and mark.at <= start.at for mark in after)
-    if answer.verdict is Verdict.RESUMED and is_unread:
+    if start.kind == "save" and not any(mark.kind == "load" and mark.at <= start.at for mark in after):
         return Judgement(Verdict.NOT_SEEN, f"went on to save at {here}, but was not seen to read what it had saved")
-    return answer
+    return None
 
 
 def _older_load(kept: Sequence[WorkMark], kept_at: float, after: Sequence[WorkMark], start: WorkMark) -> str:
@@ -251,17 +279,35 @@ def _has_kept_weights(
     begun: Sequence[WorkMark], earlier: Sequence[WorkMark], kept_at: float, start: WorkMark
 ) -> bool | None:
     """Whether a start has the weights of the save; None if the weights had not changed, or were not seen."""
-    after = [mark.weights for mark in earlier if mark.at > kept_at]
-    before = [mark.weights for mark in earlier if mark.at <= kept_at]
-    # Without a step after the save, its weights are one step from the last that were seen.
-    expected, step = (after[0], 0.0) if after else (before[-1], 2 * dist(*before[-2:]) if len(before) > 1 else 0.0)
+    expected, step = _expected_weights(earlier, kept_at)
     first = begun[0].weights
     if not len(expected) == len(first) == len(start.weights) or not expected:
         return None
     way = dist(first, expected)
     if way <= 1e-9 * max(map(abs, expected)):
         return None
-    return dist(start.weights, expected) <= _SAME_WEIGHTS * way + step
+    # Two saves may be half of the way apart, and a step is not.
+    is_near = start.kind == "step" or dist(start.weights, expected) < dist(start.weights, first)
+    return is_near and dist(start.weights, expected) <= _SAME_WEIGHTS * way + step
+
+
+def _expected_weights(earlier: Sequence[WorkMark], kept_at: float) -> tuple[Sequence[float], float]:
+    """The weights that follow a save, and how far from these a start with the save may be."""
+    after = next((mark.weights for mark in earlier if mark.at > kept_at), None)
+    if after is not None:
+        return after, 0.0
+    # Without a step after the save, its weights are one step from the last that were seen.
+    *_, before, last = (), (), *(mark.weights for mark in earlier if mark.at <= kept_at)
+    steps = _STEPS if earlier[-1].kind == "step" else _SAVES
+    return last, steps * dist(before, last) if len(before) == len(last) else 0.0
+
+
+def _is_at_the_beginning(
+    begun: Sequence[WorkMark], earlier: Sequence[WorkMark], kept_at: float, start: WorkMark
+) -> bool:
+    """Whether the weights of a start are much nearer to the first than to those of the save."""
+    expected, _ = _expected_weights(earlier, kept_at)
+    return 2 * dist(start.weights, begun[0].weights) <= dist(start.weights, expected)
 
 
 def _words(mark: WorkMark, numbers: Sequence[_Number]) -> str:

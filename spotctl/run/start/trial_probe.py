@@ -3,8 +3,8 @@
 A trial starts Python with a copy of this file as `sitecustomize`, so it knows no other module of spotctl, runs in
 whatever Python the user has, and never lets an error of its own reach the script. It appends lines of JSON to a file of
 its process: `step` before a step of the first optimizer (with a few of its weights), `save` before something is written
-below the trial's folder, `done` after that, `cut` where the script is killed in the middle of it, and `load` for what
-is read back.
+below the trial's folder, `done` after that, `cut` where the script is killed in the middle of it, `state` with some of
+the numbers that are written after a file was opened, and `load` for what is read back.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ _ROOTS = [root for root in os.environ.get("SPOTCTL_TRIAL_ROOTS", "").split(os.pa
 _LIBRARIES = ("/transformers/", "/lightning/", "/pytorch_lightning/", "/keras/", "/torchtitan/")
 """Libraries whose loops are as good as the script's own."""
 
+_SAVING = {"numpy": ("save", "savez", "savez_compressed"), "joblib": ("dump",)}
+"""Functions that save what they are given, and open the file themselves."""
+
 NO_SAVES = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".pyc", ".png", ".svg", ".lock", ".md")
 _MAX_LINES = 50_000
 _WEIGHTS = 8
+_MAX_ARRAYS, _MAX_NESTED = 24, 6
+"""The arrays of fractions that are looked at in what is saved, and how deep they may be in it."""
+
 _DEPTH = 60
 _loops: dict[str, list[Any]] = {}
 _MAX_RESTS, _REST_SECONDS = 20, 0.3
@@ -188,6 +194,33 @@ def _some_weights(optimizer: Any) -> list[float]:
     return numbers
 
 
+def _arrays_in(value: Any, depth: int = 0) -> Any:
+    """The arrays and lists of fractions in what is saved, in turn."""
+    is_array = hasattr(value, "dtype") and hasattr(value, "reshape")
+    if depth > _MAX_NESTED:
+        return
+    if is_array and "float" in str(value.dtype):
+        yield value.reshape(-1)
+    elif isinstance(value, (list, tuple)) and value and all(type(each) is float for each in value):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _arrays_in(each, depth + 1)
+    elif not is_array and hasattr(value, "__dict__") and not isinstance(value, type):
+        yield from _arrays_in(vars(value), depth + 1)
+
+
+def _numbers_in(value: Any) -> list[float]:
+    """A few of the fractions in what is saved."""
+    import itertools
+
+    numbers = []
+    for array in itertools.islice(_arrays_in(value), _MAX_ARRAYS):
+        if len(array) > 1 or type(array) is list:
+            numbers += [float(number) for number in array[:: max(1, len(array) // _WEIGHTS)][:_WEIGHTS]]
+    return numbers
+
+
 def _rest() -> None:
     """Waits once after a save, before the next step or the next save."""
     if _seen["saves"] and _seen["rests"] < _MAX_RESTS:
@@ -203,7 +236,7 @@ def _begin_save(path: str) -> bool:
     if position and not _seen["steps"] and _seen["position"] != position:
         _rest()
     _seen["position"] = position
-    _write("save", path=os.path.abspath(path), position=position)
+    _write("save", path=os.path.abspath(path), position=position, weights=_seen.pop("numbers", ()))
     if not position:
         return False
     _seen["saves"] += 1
@@ -258,6 +291,56 @@ def _audit(event: str, arguments: Any) -> None:
         _local.busy = False
 
 
+def _quietly(noting: Any, *arguments: Any) -> Any:
+    """Calls a function of this file, and returns None if it fails. Files that it opens are not the script's."""
+    was_busy = getattr(_local, "busy", False)
+    _local.busy = True
+    try:
+        return noting(*arguments)
+    except Exception:
+        return None
+    finally:
+        _local.busy = was_busy
+
+
+def _note_numbers(value: Any) -> None:
+    """Keeps some of the numbers of what is about to be saved, for the mark of the save."""
+    numbers = _numbers_in(value)
+    if numbers:
+        _seen["numbers"] = numbers
+
+
+def _note_state(value: Any, path: Any) -> None:
+    """Says what is written into a file whose save has begun when it was opened."""
+    if isinstance(path, str) and _is_save(path):
+        _write("state", path=os.path.abspath(path), weights=_numbers_in(value))
+
+
+def _with_numbers(save: Any) -> Any:
+    """A function that saves what it is given, and opens the file itself."""
+    import functools
+
+    @functools.wraps(save)
+    def saving(*args: Any, **options: Any) -> Any:
+        _quietly(_note_numbers, [args, options])
+        return save(*args, **options)
+
+    return saving
+
+
+def _into_file(dump: Any) -> Any:
+    """A function that writes what it is given into an open file."""
+    import functools
+
+    @functools.wraps(dump)
+    def dumping(*args: Any, **options: Any) -> Any:
+        file = args[1] if len(args) > 1 else options.get("file")
+        _quietly(_note_state, args[0] if args else options.get("obj"), getattr(file, "name", ""))
+        return dump(*args, **options)
+
+    return dumping
+
+
 def _watched(save: Any, position_of_path: int, name: str) -> Any:
     """A function that saves to a path, and says so before and after."""
     import functools
@@ -268,13 +351,10 @@ def _watched(save: Any, position_of_path: int, name: str) -> Any:
         known = isinstance(path, (str, os.PathLike)) and _is_save(os.fspath(path))
         is_cut = False
         if known:
-            _local.busy = True
-            try:
-                is_cut = _begin_save(os.fspath(path))
-            except Exception:
-                known = False
-            finally:
-                _local.busy = False
+            _quietly(_note_numbers, args[:1])
+            is_cut = _quietly(_begin_save, os.fspath(path))
+            # A save that could not be noted has no end, either.
+            known = is_cut is not None
         result = save(*args, **options)
         if is_cut:
             # As a machine leaves it that ends in the middle.
@@ -288,6 +368,39 @@ def _watched(save: Any, position_of_path: int, name: str) -> Any:
     return saving
 
 
+def _watch_databases(module: Any) -> None:
+    """Connections of sqlite3 save when they commit; what is in a database when it is opened can be read back."""
+    connect = module.connect
+
+    class Connection(module.Connection):  # type: ignore[misc]
+        saves_to = ""
+
+        def commit(self) -> None:
+            known = self.in_transaction and self.saves_to and _is_save(self.saves_to)
+            if known and _quietly(_begin_save, self.saves_to):
+                _write("cut")
+                _end_all()
+            super().commit()
+            if known:
+                _write("done", path=self.saves_to)
+
+        def __exit__(self, kind: Any, *rest: Any) -> Any:
+            if kind is None:
+                self.commit()
+            return super().__exit__(kind, *rest)
+
+    def connecting(database: Any, *args: Any, **options: Any) -> Any:
+        path = os.path.abspath(os.fspath(database)) if isinstance(database, (str, os.PathLike)) else ""
+        if path and _is_save(path) and os.path.isfile(path) and os.path.getsize(path):
+            _write("load", path=path)
+        connection = connect(database, *args, **{"factory": Connection, **options})
+        if isinstance(connection, Connection):
+            connection.saves_to = path
+        return connection
+
+    module.connect = connecting
+
+
 def _after_import(name: str, module: Any) -> None:
     if name == "torch.optim.optimizer":
         module.register_optimizer_step_pre_hook(_before_step)
@@ -295,13 +408,21 @@ def _after_import(name: str, module: Any) -> None:
         module.save = _watched(module.save, 1, "f")
     elif name == "safetensors.torch":
         module.save_file = _watched(module.save_file, 1, "filename")
+    elif name == "sqlite3":
+        _watch_databases(module)
+    elif name == "pickle":
+        module.dump, module.dumps = _into_file(module.dump), _with_numbers(module.dumps)
+    else:
+        for function in _SAVING[name]:
+            setattr(module, function, _with_numbers(getattr(module, function)))
 
 
 class _Finder:
     """Lets the modules that are watched be found as usual, and tells when each has been imported."""
 
     def __init__(self) -> None:
-        self.names = {"torch.optim.optimizer", "torch.serialization", "safetensors.torch"}
+        self.names = {"torch.optim.optimizer", "torch.serialization", "safetensors.torch", "sqlite3", "pickle"}
+        self.names |= _SAVING.keys()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in self.names:

@@ -7,6 +7,7 @@ while it runs. Nothing but these copies reaches the next start.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tarfile
 import time
@@ -19,6 +20,7 @@ from random import Random
 from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
+from spotctl.agent.container.podman import PROCESSES_VARIABLE, gpus
 from spotctl.agent.container.processes import MARK, RunningCommand
 from spotctl.agent.data.transfer import FolderListing, listing
 from spotctl.agent.node import EVERY_VARIABLE
@@ -27,19 +29,21 @@ from spotctl.files.job.spec import JobSpec, output_variable
 from spotctl.run.environment import secrets_of
 from spotctl.run.notify import hidden
 from spotctl.run.start import trial_probe
-from spotctl.run.start.sandbox import ALLOWABLE, CREDENTIALS, READ_ONLY, guards, safe_environment, shut_in
-from spotctl.run.start.seen_work import SeenMarks, WorkMark, is_progress
+from spotctl.run.start.sandbox import ALLOWABLE, CREDENTIALS, GPU, READ_ONLY, guards, safe_environment, shut_in
+from spotctl.run.start.seen_work import SeenMarks, WorkMark, is_progress, marks_of_work
 from spotctl.run.work.gang import node_variables
 from spotctl.run.work.training_nodes import free_port
 
 SECONDS = 60.0
 STILL_SECONDS = 0.5
 """A checkpoint is written once its folder has not changed for so long."""
-_SAVES = 5
-"""How often the command is asked to save."""
+_SAVES = 12
+"""How often the command is asked to save: libraries take most of the time to start."""
 _STABLE_SECONDS = 0.1
 _CLOCK_SECONDS = 0.05
 """Times of files are by a coarser clock than those of marks."""
+_ERROR = re.compile(r"(\[rank\d+\]: )?[\w.]*(Error|Exception)\b(?<!ChildFailedError): ")
+"""The line that says why a Python program failed, also where its launcher says more behind it."""
 _LONGEST_QUOTE = 300
 _HERE = "127.0.0.1"
 
@@ -93,7 +97,7 @@ class SaveWatch:
 
 
 class TrialGround:
-    """What the starts of a command share: its files and variables, its guards, and the newest copy of its checkpoint.
+    """Everything that the starts of a command share: files, variables, guards, and the newest copy of its checkpoint.
 
     `kept` are the marks of the start that made this copy, the time of the save in it, and a file of the save.
     """
@@ -150,9 +154,12 @@ class TrialStart:
             "SPOTCTL_ATTEMPT": str(number),
             EVERY_VARIABLE: f"{terms.seconds / _SAVES:g}",
             **node_variables(0, [_HERE], free_port()),
+            PROCESSES_VARIABLE: str(gpus() if GPU in terms.allowed and gpus() else 1),
             **{variable: str(place) for variable, place in folders.items()},
             MARK: str(scratch),
             "TMPDIR": str(scratch / "tmp"),
+            # Libraries such as DeepSpeed compile parts of themselves, and cannot write to the home folder here.
+            "TORCH_EXTENSIONS_DIR": str(scratch / "built"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))),
             "SPOTCTL_TRIAL_SEEN": str(seen),
@@ -164,6 +171,7 @@ class TrialStart:
         self.printed, self.began = scratch / f"printed-{number}", time.monotonic()
         self._saves, self._looked = list[object](), self.began
         self.first_copy = inf
+        self._kept: tuple[float, str] | None = None
         ground.watch.turn_to(self.checkpoint)
         words = ground.shut_in(["/bin/sh", "-c", ground.program.run])
         self.command = RunningCommand(words, self.folder, environment, self.printed, scratch)
@@ -171,6 +179,9 @@ class TrialStart:
     def look(self, *, is_over: bool = False) -> None:
         """Notes what was done since the last look, and copies a checkpoint, as a machine does until its end."""
         self.marks = self._reader.all()
+        if self._kept is not None:
+            # What a save has may be seen after it was copied.
+            self._ground.kept = (self.marks, *self._kept)
         self._ground.watch.look()
         now = time.monotonic()
         # No machine copies what it was ended in the middle of.
@@ -187,8 +198,16 @@ class TrialStart:
             if any(is_progress(mark) for mark in self.marks) and copied not in self._saves:
                 self._saves.append(copied)
             newest = max(self._sync.copied, key=lambda file: file[2])[0]
-            self._ground.kept = (self.marks, written if save is None else save.at, newest)
+            self._kept = (written if save is None else save.at, newest)
+            self._ground.kept = (self.marks, *self._kept)
         self._looked = now
+
+    def shows_what_follows(self) -> bool:
+        """Whether a step, or a save with weights where there are no steps, was seen after the one that was copied."""
+        marks = marks_of_work(self.marks)[0]
+        return not any(mark.weights for mark in marks) or any(
+            mark.weights and mark.at > self._ground.kept[1] for mark in marks
+        )
 
     @property
     def copies(self) -> int:
@@ -230,6 +249,7 @@ class TrialStart:
 
     def last_line(self) -> str:
         lines = [line.strip() for line in self.printed.read_text(errors="replace").splitlines() if line.strip()]
-        said = lines[-1][-_LONGEST_QUOTE:] if lines else "it printed nothing"
+        errors = [line for line in lines if _ERROR.match(line)]
+        said = (errors or lines or ["it printed nothing"])[-1][-_LONGEST_QUOTE:]
         spec = self._ground.spec
         return hidden(said.replace(str(self.folder), str(spec.workdir)), secrets_of(spec).values())

@@ -26,7 +26,7 @@ from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.script.reading import Change, applied
 from spotctl.run.start.sandbox import scratch_folder
-from spotctl.run.start.seen_work import is_progress
+from spotctl.run.start.seen_work import WorkMark, is_progress
 from spotctl.run.start.trial_starts import TrialGround, TrialStart, TrialTerms
 
 SCRIPTS = Path(__file__).parent / "layout_scripts"
@@ -55,7 +55,11 @@ _KILL_AFTER = (0.04, 0.16)
 
 @dataclass(frozen=True)
 class KilledScript:
-    """What init said of a script, and its steps: without a kill, and of each start with kills."""
+    """What init said of a script, and its steps: without a kill, of each start with kills, and of these the repeated.
+
+    A script without an optimizer has saves in place of steps. Some save by the clock, so these are compared by where
+    their loops stood.
+    """
 
     name: str
     verdict: str
@@ -63,11 +67,8 @@ class KilledScript:
     unit: str
     whole: int
     lives: Sequence[int]
+    repeated: int
     outcome: str
-
-    @property
-    def repeated(self) -> int:
-        return sum(self.lives) - self.whole
 
     @property
     def row(self) -> str:
@@ -88,10 +89,25 @@ def killed(name: str, folder: Path, random: Random) -> KilledScript:
     old, new = SHORTER.get(name, ("", ""))
     path.write_text(path.read_text().replace(old, new))
     spec = load(folder / "job.yaml")
-    (whole,), outcome, unit, seconds = _lives(spec, 0, 0.0, random)
+    (whole,), outcome, seconds = _lives(spec, 0, 0.0, random)
+    lives = [whole]
     if outcome == "done":
-        lives, outcome, *_ = _lives(spec, KILLS, seconds, random)
-    return KilledScript(name, said["tried"]["verdict"], len(changes), unit, whole, lives, outcome)
+        lives, outcome, _ = _lives(spec, KILLS, seconds, random)
+    unit = "step" if any(mark.kind == "step" for mark in whole) else "save"
+    counts = [len(life) for life in lives]
+    repeated = sum(counts) - len(whole) if unit == "step" else _again(lives)
+    verdict = said["tried"]["verdict"]
+    return KilledScript(name, verdict, len(changes), unit, len(whole), counts, repeated, outcome)
+
+
+def _again(lives: Sequence[Sequence[WorkMark]]) -> int:
+    """How many marks stand where the loops had been in an earlier start, or before."""
+    count, furthest = 0, tuple[int, ...]()
+    for life in lives:
+        places = [tuple(n for kind, n in mark.position.values() if kind in ("for", "bound")) for mark in life]
+        count += sum(place <= furthest for place in places)
+        furthest = max([furthest, *places])
+    return count
 
 
 def _init(folder: Path, *words: str) -> dict[str, Any]:
@@ -102,8 +118,8 @@ def _init(folder: Path, *words: str) -> dict[str, Any]:
     return script
 
 
-def _lives(spec: JobSpec, kills: int, seconds: float, random: Random) -> tuple[list[int], str, str, float]:
-    """The steps of each start, how the last one ended, what was counted, and the seconds in which the last one worked.
+def _lives(spec: JobSpec, kills: int, seconds: float, random: Random) -> tuple[list[Sequence[WorkMark]], str, float]:
+    """The marks of work of each start, how the last one ended, and the seconds in which the last one worked.
 
     `seconds` is the time that the whole work takes.
     """
@@ -122,10 +138,12 @@ def _lives(spec: JobSpec, kills: int, seconds: float, random: Random) -> tuple[l
         code = _until(start)
         start.command.finish()
         worked = time.monotonic() - _began(start)
-        unit = "step" if any(mark.kind == "step" for mark in start.marks) else "save"
         results = [path for path in start.outputs.glob("*/**/*") if path.is_file()]
         outcome = "done" if code == 0 and (results or not spec.outputs) else f"{code}: {start.last_line()}"
-        return [life.steps() for life in (*lives, start)], outcome, unit, worked
+        works = [[mark for mark in life.marks if mark.kind == "step"] for life in (*lives, start)]
+        if not any(works):
+            works = [[mark for mark in life.marks if is_progress(mark)] for life in (*lives, start)]
+        return [*works], outcome, worked
 
 
 def _began(start: TrialStart) -> float:

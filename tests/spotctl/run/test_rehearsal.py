@@ -49,7 +49,8 @@ def test_a_command_that_still_runs_has_passed_and_leaves_nothing(
 ) -> None:
     scratch = tmp_path_factory.mktemp("scratch")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    checks = 'echo x > made && [ -d "$SPOTCTL_CHECKPOINT_DIR" ] && [ -d "$OUTPUT_MODEL" ] && [ "$SPOTCTL_NODES" = 1 ]'
+    checks = 'echo x > made && [ -d "$SPOTCTL_CHECKPOINT_DIR" ] && [ -d "$OUTPUT_MODEL" ]'
+    checks += ' && [ "$SPOTCTL_NODES$SPOTCTL_NPROC_PER_NODE" = 11 ]'
     path = command(tmp_path, f"{checks} && (sleep 1000 & exec sleep 1000) || exit 9")
     path.write_text(path.read_text() + "outputs: {model: out}\n")
     before = sorted(tmp_path.iterdir())

@@ -1,0 +1,217 @@
+"""Arguments of a script: flags of its command line, settings that words override, and variables that it reads."""
+
+import ast
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from spotctl.files.script.source import ScriptSource
+from spotctl.files.yaml_file import parse
+from spotctl.home.errors import BadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument: how it is written (`--save-dir`, `resume=`, or a positional's name), and the name that holds its
+    value.
+
+    A variable of the environment that the script reads is one, too, which is written before the command.
+    """
+
+    flag: str
+    name: str
+    default: object = None
+    required: bool = False
+    is_switch: bool = False
+    is_variable: bool = False
+
+    @property
+    def is_positional(self) -> bool:
+        return not self.flag.startswith("-") and not self.flag.endswith("=")
+
+    @property
+    def before_value(self) -> str:
+        """The words in front of the value on a command line."""
+        return "" if self.is_positional else self.flag if self.flag.endswith("=") else f"{self.flag} "
+
+    def given(self, value: str) -> str:
+        """The words that give the argument a value on a command line."""
+        return self.flag if self.is_switch else f"{self.before_value}{value}"
+
+
+def arguments_of(source: ScriptSource) -> tuple[Argument, ...]:
+    """All arguments, in the order of the script; the first definition of a name counts."""
+    arguments: dict[str, Argument] = {}
+    for argument in (
+        *_declared(source),
+        *_of_functions(source),
+        *_of_dataclasses(source),
+        *(_OF_TORCHTITAN if uses_torchtitan(source) else ()),
+        *_of_overrides(source),
+        *_of_environment(source),
+    ):
+        arguments.setdefault(argument.name, argument)
+    return tuple(arguments.values())
+
+
+def _declared(source: ScriptSource) -> Iterator[Argument]:
+    """Arguments of argparse and of click, which are declared by calls."""
+    for call in source.calls:
+        name = source.called(call)
+        words = [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
+        if not words:
+            continue
+        if name.endswith(".add_argument"):
+            yield _argument(words, call, is_positional=not words[0].startswith("-"))
+        elif name in ("click.option", "click.argument"):
+            yield _argument(words, call, is_positional=name == "click.argument")
+
+
+def _argument(words: list[str], call: ast.Call, *, is_positional: bool) -> Argument:
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    flags = [word for word in words if word.startswith("-")] or words
+    flag = max(flags, key=lambda word: (word.startswith("--"), len(word))).partition("/")[0]
+    name = _text(given.get("dest")) or next((word for word in words if word.isidentifier()), flag)
+    default = _constant(given.get("default"))
+    optional = _text(given.get("nargs")) in ("?", "*") or "default" in given
+    required = _constant(given.get("required")) is True or (is_positional and not optional)
+    # click writes `--resume/--fresh`.
+    is_pair = any("/" in word for word in flags) and default is not True
+    is_switch = _text(given.get("action")) == "store_true" or _constant(given.get("is_flag")) is True or is_pair
+    return Argument(flag, name.lstrip("-").replace("-", "_"), default, required, is_switch)
+
+
+def _of_functions(source: ScriptSource) -> Iterator[Argument]:
+    """Parameters of the functions that typer and fire make a command of."""
+    names = command_functions(source)
+    for function in source.functions.values():
+        decorators = (
+            decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in function.decorator_list
+        )
+        is_typer = "typer" in source.text and any(source.dotted(item).endswith(".command") for item in decorators)
+        if function.name not in names and (not is_typer or "click" in source.aliases.values()):
+            continue
+
+        known = function.args
+        ordered = [*known.posonlyargs, *known.args]
+        defaults = [None] * (len(ordered) - len(known.defaults)) + list(known.defaults)
+        for parameter, given in (
+            *zip(ordered, defaults, strict=True),
+            *zip(known.kwonlyargs, known.kw_defaults, strict=True),
+        ):
+            # typer.Option(default, ...), where an ellipsis stands for none.
+            default = next(iter(given.args), None) if isinstance(given, ast.Call) else given
+            missing = default is None or _constant(default) is ...
+            flag = parameter.arg if missing else f"--{parameter.arg.replace('_', '-')}"
+            value = None if missing else _constant(default)
+            # typer makes `--resume/--no-resume` of it, and fire takes both forms.
+            yield Argument(flag, parameter.arg, value, missing, is_switch=value is False)
+
+
+def command_functions(source: ScriptSource) -> set[str]:
+    """The functions that a call of typer or fire makes a command of."""
+    made = (call.args[0] for call in source.calls if source.called(call) in ("typer.run", "fire.Fire") and call.args)
+    return {function.id for function in made if isinstance(function, ast.Name)}
+
+
+def _of_dataclasses(source: ScriptSource) -> Iterator[Argument]:
+    """Fields of the dataclasses that an `HfArgumentParser` of transformers is given."""
+    parsers = [call for call in source.calls if source.called(call).endswith("HfArgumentParser")]
+    parsed = {node.id for parser in parsers for node in ast.walk(parser) if isinstance(node, ast.Name)}
+    if "TrainingArguments" in parsed or "Seq2SeqTrainingArguments" in parsed:
+        yield Argument("--output_dir", "output_dir", "trainer_output")
+    for node in source.nodes:
+        if not isinstance(node, ast.ClassDef) or node.name not in parsed:
+            continue
+        for field in node.body:
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                value, missing = field.value, field.value is None
+                if isinstance(value, ast.Call):
+                    given = {keyword.arg: keyword.value for keyword in value.keywords}
+                    value, missing = given.get("default"), not given.keys() & {"default", "default_factory"}
+                yield Argument(f"--{field.target.id}", field.target.id, _constant(value), missing)
+
+
+_OF_TORCHTITAN = (
+    Argument("--module", "module", required=True),
+    Argument("--config", "config", required=True),
+    Argument("--checkpoint.enable", "checkpoint_enable", required=True, is_switch=True),
+    Argument("--dump_folder", "dump_folder", "./outputs"),
+)
+
+
+def uses_torchtitan(source: ScriptSource) -> bool:
+    """Whether torchtitan reads the command line."""
+    return any(name.startswith("torchtitan.") for name in source.aliases.values())
+
+
+_OVERRIDING = re.compile(r"""\.(split|partition)\(["']=["']|\.from_cli\(|hydra\.main\(""")
+"""Scripts that take words such as `resume=latest`."""
+
+
+def _of_overrides(source: ScriptSource) -> Iterator[Argument]:
+    """Settings in a dict of the script, or in a YAML file, that words of the command line override."""
+    if not _OVERRIDING.search(source.text) or "--" in "".join(map(str, _words_of(source))):
+        return
+    for settings in _settings(source):
+        for name, default in settings.items():
+            if isinstance(default, dict):
+                for inner, value in default.items():
+                    yield Argument(f"{name}.{inner}=", str(inner), value)
+            else:
+                yield Argument(f"{name}=", str(name), default)
+
+
+def _settings(source: ScriptSource) -> Iterator[dict[object, object]]:
+    """Dicts that the script assigns at its top, and the YAML files in its folder whose names it has."""
+    for node in source.tree.body:
+        if isinstance(node, ast.Assign) and isinstance(written := _constant(node.value), dict):
+            yield written
+    folder, words = source.path.resolve().parent, set(_words_of(source))
+    for path in sorted(folder.glob("*.y*ml")) + sorted(folder.glob("*/*.y*ml")):
+        if path.name in words or path.stem in words or str(path.relative_to(folder)) in words:
+            with suppress(BadRequest):
+                content = parse(path.read_text("utf-8", "replace"), path).content
+                if isinstance(content, dict):
+                    yield content
+
+
+def _words_of(source: ScriptSource) -> list[str]:
+    return [node.value for node in source.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+_OF_OTHERS = re.compile(
+    r"(SPOTCTL|OUTPUT|DATA|SLURM|CUDA|NCCL|OMP|MKL|OPENBLAS|HF|WANDB|AWS|AZURE|GOOGLE|MASTER|TORCH\w*)_"
+    r"|(LOCAL_|GROUP_)?RANK$|(LOCAL_)?WORLD_SIZE$|HOME$|USER$|PATH$|TMPDIR$|HOSTNAME$"
+)
+"""Variables that spotctl, schedulers and libraries set."""
+
+
+def _of_environment(source: ScriptSource) -> Iterator[Argument]:
+    """Variables of the environment that the script reads."""
+    reads: list[tuple[ast.expr, ast.expr | None]] = []
+    for node in source.nodes:
+        match node:
+            case ast.Call(args=[name, *rest]) if source.called(node) in ("os.environ.get", "os.getenv"):
+                reads.append((name, rest[0] if rest else None))
+            case ast.Subscript(value=holder, slice=name) if source.dotted(holder) == "os.environ":
+                reads.append((name, None))
+            case ast.Compare(left=name, ops=[ast.In()], comparators=[holder]) if source.dotted(holder) == "os.environ":
+                reads.append((name, None))
+    for name, default in reads:
+        variable = _text(name)
+        if variable.isidentifier() and not _OF_OTHERS.match(variable):
+            yield Argument(f"{variable}=", variable, _constant(default), is_variable=True)
+
+
+def _constant(node: ast.AST | None) -> object:
+    try:
+        return ast.literal_eval(node) if isinstance(node, ast.expr) else None
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _text(node: ast.AST | None) -> str:
+    value = _constant(node)
+    return value if isinstance(value, str) else ""
