@@ -80,7 +80,7 @@ class VastCalls:
 
     def user(self) -> VastRow:
         """The account. Raises `CloudError`."""
-        return self._answer("user", "GET", "/api/v0/users/current/", "account")
+        return self._answer("user", "GET", "/api/v0/users/current", "account")
 
     def order(self, ask: int, body: VastRow) -> int:
         """Takes an offer; returns the number of the instance. NoCapacity: the offer is gone, or the bid too low.

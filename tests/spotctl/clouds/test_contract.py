@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pricing_data.units import SECOND
+from spotctl.clouds.vast.placed import ListTimes
 from tests.spotctl.clouds.aws import standins
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 from tests.spotctl.clouds.azure import world as azure
@@ -63,7 +64,16 @@ def on_vast(folder: Path) -> Iterator[Setting]:
         yield Setting(here, vast.ONE, vast.BID, vast.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
 
 
-CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure, "vast": on_vast}
+@contextmanager
+def on_late_vast(folder: Path) -> Iterator[Setting]:
+    """Its lists lack what was made in the last second."""
+    times = ListTimes(listed_within=4 * SECOND, gone_after=2 * SECOND)
+    with vast.world(folder) as made, closing(made.provider(times=times)) as here:
+        made.api.lists_late = 1.0
+        yield Setting(here, vast.ONE, vast.BID, vast.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
+
+
+CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure, "vast": on_vast, "late vast": on_late_vast}
 
 
 class TestRequests(ProviderContract):
