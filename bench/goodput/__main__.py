@@ -27,14 +27,16 @@ QUIET_SECONDS, SECONDS, SAMPLE_SECONDS = 25.0, 48.0, 20.0
 BUSY_LOAD = 4.0
 """Above this load, what else the computer did is said beside the figures."""
 
+RESTARTED = "torchrun,ray,command"
 OURS = "trainer,trainer-tls,trainer-reliable"
 FULL = [
     *(f"{size}:none:ddp,torchft-hand-gloo,torchft-pure-gloo,trainer,trainer-tls" for size in WIDTHS),
-    f"1m:kills:torchft-ddp-gloo,{','.join(TORCHFT)},torchrun,{OURS}",
-    *(f"{size}:kills:torchft-hand-gloo,torchft-pure-gloo,torchrun,{OURS}" for size in ("19k", "16m")),
-    *(f"1m:{kind}:torchft-hand-gloo,torchrun,trainer,trainer-tls" for kind in ("warnings", "double", "joins")),
+    f"1m:kills:torchft-ddp-gloo,{','.join(TORCHFT)},{RESTARTED},{OURS}",
+    *(f"{size}:kills:torchft-hand-gloo,torchft-pure-gloo,{RESTARTED},{OURS}" for size in ("19k", "16m")),
+    f"1m:double:torchft-hand-gloo,{RESTARTED},trainer,trainer-tls",
+    *(f"1m:{kind}:torchft-hand-gloo,torchrun,trainer,trainer-tls" for kind in ("warnings", "joins")),
 ]
-SAMPLE = ["1m:none:ddp,trainer", "1m:kills:torchft-hand-gloo,torchrun,trainer"]
+SAMPLE = ["1m:none:ddp,trainer", "1m:kills:torchft-hand-gloo,torchrun,ray,command,trainer"]
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,10 @@ class Row:
         return self.outcome.goodput.useful / self.outcome.seconds
 
     @property
-    def per_processor_second(self) -> float:
-        return self.outcome.goodput.useful / max(self.outcome.processor_seconds, 1e-9)
+    def per_processor_second(self) -> str:
+        if not SYSTEMS[self.system].accounts:
+            return "unknown"
+        return f"{self.outcome.goodput.useful / max(self.outcome.processor_seconds, 1e-9):,.0f}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -112,6 +116,8 @@ def cells(texts: Sequence[str], *, with_torchft: bool) -> Iterator[tuple[str, st
         for name in names.split(","):
             if size not in WIDTHS or kind not in schedule.KINDS or name not in SYSTEMS:
                 sys.exit(f"--cells {text}: there is no {size}:{kind}:{name}; see --help")
+            if kind == "joins" and SYSTEMS[name].node is None:
+                sys.exit(f"--cells {text}: {name} rents all nodes at once, so that none joins it later")
             if with_torchft or name not in TORCHFT:
                 yield size, kind, name
 
@@ -140,7 +146,7 @@ def _line(row: Row) -> str:
     pauses = " ".join(f"{pause:.2f}" for pause in row.outcome.goodput.pauses)
     return (
         f"{row.size} {row.schedule} {row.system}: {row.per_second:.0f} samples/s,"
-        f" {row.per_processor_second:.0f} per processor second,"
+        f" {row.per_processor_second} per processor second,"
         f" a step {1000 * row.outcome.goodput.step_seconds:.1f} ms, {row.outcome.losses} lost,"
         f" {row.outcome.exits} ended by themselves, pauses {pauses or '-'}, load {row.load:.1f}"
     )
@@ -170,7 +176,7 @@ def _cells(row: Row, undisturbed: dict[tuple[str, int], float]) -> str:
     goodput, final = row.outcome.goodput, row.outcome.final
     pauses = f"{statistics.median(goodput.pauses):.2f} s, {max(goodput.pauses):.2f} s" if goodput.pauses else ""
     loss = f"{final.loss:.3f}, {undisturbed[row.size, final.step]:.3f} at {final.step:,}" if final else "none"
-    figures = [f"{row.per_second:,.0f}", f"{row.per_processor_second:,.0f}", pauses, f"{goodput.redone:,}", loss]
+    figures = [f"{row.per_second:,.0f}", row.per_processor_second, pauses, f"{goodput.redone:,}", loss]
     return "| " + " | ".join([row.size, row.schedule, row.system, *figures, str(row.outcome.exits or "")]) + " |"
 
 

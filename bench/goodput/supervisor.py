@@ -22,7 +22,7 @@ from bench.goodput.recorder import Final, Goodput, Recorder, measured
 from bench.goodput.schedule import RESTART_SECONDS, Event
 from bench.goodput.systems import Cell, System
 from bench.goodput.workload import FOLDER, NODE, RECORDER, WARNED
-from spotctl.agent.container.processes import MARK, dies_with, kill_marked, marked
+from spotctl.agent.container.processes import MARK, dies_with, kill, marked
 
 WARM_SECONDS = 5.0
 """From the first commit to the beginning of what is measured."""
@@ -66,7 +66,9 @@ class Supervisor:
     _exits: int = 0
     _losses: int = 0
 
-    def play(self, first: Sequence[int], events: Sequence[Event], seconds: float) -> Outcome:
+    def play(
+        self, first: Sequence[int], events: Sequence[Event], seconds: float, final_seconds: float = FINAL_SECONDS
+    ) -> Outcome:
         """Runs the system through the events; raises TimeoutError if it does not start."""
         adopt_orphans()
         if self.system.coordinator is not None:
@@ -83,7 +85,7 @@ class Supervisor:
             end = self._wait_until(begin + seconds)
             used = self._processor_seconds() - used
             exits = self._exits
-            self._finish()
+            self._finish(final_seconds)
         finally:
             self._end_all()
             self.recorder.close()
@@ -125,7 +127,7 @@ class Supervisor:
         self.recorder.receive(_TURN_SECONDS)
         _reap()
         now = time.time()
-        for due, nodes in [kill for kill in self._kills if kill[0] <= now]:
+        for due, nodes in [planned for planned in self._kills if planned[0] <= now]:
             self._kills.remove((due, nodes))
             self._kill(nodes)
         for name, process in list(self._running.items()):
@@ -136,7 +138,8 @@ class Supervisor:
             if due <= now:
                 del self._restarts[node]
                 self._starts[node] += 1
-                self._start(str(node), self.system.node(self.cell, node, self._starts[node]))
+                if self.system.node is not None:
+                    self._start(str(node), self.system.node(self.cell, node, self._starts[node]))
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
@@ -174,21 +177,22 @@ class Supervisor:
             self._lose(node)
 
     def _lose(self, node: int) -> None:
-        kill_marked(self.cell.folder / str(node))
+        self.system.kill(self.cell, node)
         self._running.pop(str(node), None)
         self._restarts.setdefault(node, time.time() + RESTART_SECONDS)
 
-    def _finish(self) -> None:
+    def _finish(self, seconds: float) -> None:
         """Lets the system report the loss of its model."""
         (self.cell.folder / "end").touch()
-        until = time.time() + FINAL_SECONDS
+        until = time.time() + seconds
         while self.recorder.final is None and time.time() < until:
-            self.recorder.receive(_TURN_SECONDS)
+            self._turn()
 
     def _end_all(self) -> None:
-        for name in (*map(str, range(9)), COORDINATOR):
-            kill_marked(self.cell.folder / name)
-        _reap()
+        while pids := [pid for pid, mark in marked() if mark.is_relative_to(self.cell.folder)]:
+            for pid in pids:
+                kill(pid)
+            _reap()
 
     def _processor_seconds(self) -> float:
         """The processor time of all processes of the system so far, also of those that are gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 import sys
@@ -11,8 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from agileml.runtime.folders import SECRET_VARIABLE
+from bench.goodput.schedule import RESTART_SECONDS
 from bench.goodput.trainer import TLS, UNIX, job_folder, node_name
 from bench.goodput.workload import NODES
+from spotctl.agent.container.processes import kill, kill_marked
+from spotctl.clouds.local.processes import is_alive
 
 TORCHFT_SECONDS = {"gloo": 5.0, "baby": 30.0}
 """Time-outs of a replica, by group of processes: a group in a process of its own takes longer to begin."""
@@ -21,6 +25,22 @@ LIGHTHOUSE = ("--heartbeat_timeout_ms", "1000", "--join_timeout_ms", "300", "--q
 TORCHRUN = (
     "last_call_timeout=1,read_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=5,is_host=0"
 )
+RAY_START = (
+    *(sys.executable, "-m", "ray.scripts.scripts", "start", "--node-ip-address=127.0.0.1"),
+    *("--object-store-memory=80000000", "--disable-usage-stats", "--include-log-monitor=false"),
+    *("--dashboard-agent-listen-port=0", "--dashboard-agent-grpc-port=0"),
+)
+RAY = {
+    "RAY_health_check_initial_delay_ms": "0",
+    "RAY_health_check_period_ms": "300",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
+    "RAY_worker_niceness": "0",
+    "SPT_NOENV": "1",
+}
+"""How soon losses of nodes and failures of workers are noticed: before another node can have started. Workers have the
+priority of other systems' processes, and their titles spare the environment, where the mark of a node is."""
 
 
 def free_port() -> int:
@@ -44,15 +64,22 @@ def _no_variables(cell: Cell) -> Mapping[str, str]:  # noqa: ARG001 - most syste
     return {}
 
 
+def _kill_own(cell: Cell, node: int) -> None:
+    kill_marked(cell.folder / str(node))
+
+
 @dataclass(frozen=True)
 class System:
-    """How its processes are started."""
+    """How its processes are started, and how those of a node are killed."""
 
     name: str
-    node: Callable[[Cell, int, int], Sequence[str]]
-    """The command of a node, and which start of a node in this cell it is."""
+    node: Callable[[Cell, int, int], Sequence[str]] | None
+    """The command of a node, and which start of a node in this cell it is; None if the coordinator rents the nodes."""
     coordinator: Callable[[Cell], Sequence[str]] | None = None
     variables: Callable[[Cell], Mapping[str, str]] = _no_variables
+    kill: Callable[[Cell, int], None] = _kill_own
+    accounts: bool = True
+    """Whether the processor time of processes that ended is known."""
 
 
 # -- DistributedDataParallel, alone and under torchrun ---------------------------------------------------------------
@@ -74,6 +101,60 @@ def _torchrun(cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG00
 
 def _store(cell: Cell) -> Sequence[str]:
     return [sys.executable, "-m", "spotctl.integrations.gang", "--serve-store", str(cell.port)]
+
+
+# -- Ray Train -------------------------------------------------------------------------------------------------------
+
+
+def _ray(cell: Cell, node: int, life: int) -> Sequence[str]:
+    """Nodes that start at once in one folder would take the same names for their sockets."""
+    waiting = ["sh", "-c", _ONCE_PUBLISHED, str(_head(cell))]
+    own = f"--temp-dir={cell.folder / node_name(node, life)}"
+    return [*waiting, *RAY_START, f"--address=127.0.0.1:{cell.port}", "--num-cpus=1", own, "--block"]
+
+
+def _ray_driver(cell: Cell) -> Sequence[str]:
+    return [sys.executable, "-m", "bench.goodput.ray_driver", cell.size, str(cell.port), str(_head(cell))]
+
+
+def _head(cell: Cell) -> Path:
+    """The file that says that the head of a cluster listens."""
+    return cell.folder / "head"
+
+
+# -- a command of several nodes, launched on the local market ----------------------------------------------------------
+
+
+def _launch(cell: Cell) -> Sequence[str]:
+    """The setup lasts as long as it takes to start a node of the other systems after a loss."""
+    job = cell.folder / "job.yaml"
+    program = f"{sys.executable} -m bench.goodput.ddp_node {cell.size} --checkpoints"
+    fields = {
+        "name": "goodput",
+        "kind": "command",
+        "run": program,
+        "nodes": NODES,
+        "setup": f"sleep {RESTART_SECONDS:g}",
+        "checkpoint": {"path": str(cell.folder / "kept"), "every": "1s"},
+        "hours": "10h",
+        "resources": {"clouds": ["local"], "types": ["c4.2xlarge"]},
+        "strategy": "on-demand",
+        "local": {"speed": 1, "start": "2026-01-15T00:10:00Z"},
+    }
+    job.write_text(json.dumps(fields))
+    home = f"SPOTCTL_HOME={cell.folder / 'home'}"
+    return ["env", home, sys.executable, "-m", "spotctl", "launch", str(job), "--yes", "--foreground"]
+
+
+def _kill_rented(cell: Cell, number: int) -> None:
+    """One of the machines that run: its hypervisor, its agent, and all that these have started."""
+    folders = sorted(state.parent for state in (cell.folder / "home").rglob("state.json"))
+    alive = [folder for folder in folders if is_alive(folder)]
+    machine = alive[number % len(alive)]
+    state = json.loads((machine / "state.json").read_text())
+    for process in ("pid", "agent"):
+        kill(state[process])
+    kill_marked(machine)
 
 
 # -- torchft ---------------------------------------------------------------------------------------------------------
@@ -139,6 +220,9 @@ SYSTEMS = TORCHFT | {
     for system in (
         System("ddp", _ddp),
         System("torchrun", _torchrun, _store),
+        System("command", None, _launch, kill=_kill_rented),
+        # A raylet ignores the ends of its children, and with them what they used.
+        System("ray", _ray, _ray_driver, lambda _: RAY, accounts=False),
         _trainer("trainer", 0, UNIX),
         _trainer("trainer-tls", 0, TLS),
         _trainer("trainer-reliable", 1, UNIX),

@@ -124,6 +124,8 @@ def test_cells_without_torchft_leave_it_out_and_unknown_ones_are_refused() -> No
     assert list(cells(["1m:kills:torchft-hand-gloo,ddp"], with_torchft=False)) == [("1m", "kills", "ddp")]
     with pytest.raises(SystemExit, match="there is no 2m:kills:ddp"):
         list(cells(["2m:kills:ddp"], with_torchft=True))
+    with pytest.raises(SystemExit, match="command rents all nodes at once"):
+        list(cells(["1m:joins:command"], with_torchft=True))
 
 
 def test_an_empty_table_has_its_head() -> None:
