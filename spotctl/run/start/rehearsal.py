@@ -188,7 +188,9 @@ class _CommandTrial:
         self, first: TrialStart, kept: tuple[Sequence[WorkMark], float, str], start: TrialStart, code: int | None
     ) -> Judgement:
         start.look(is_over=True)
-        if code not in (None, 0, SAVED_AND_ENDED, -9, 137):
+        # A launcher of ranks outlives the rank that was killed while it saved, and fails.
+        was_killed = any(mark.kind == "cut" for mark in start.marks)
+        if code not in (None, 0, SAVED_AND_ENDED, -9, 137) and not was_killed:
             return Judgement(Verdict.RESTARTED, f"failed with status {code}: {start.last_line()}")
         return judged(first.marks, kept[0], kept[1], start.marks)
 

@@ -294,10 +294,12 @@ def _has_kept_weights(
 def _expected_weights(earlier: Sequence[WorkMark], kept_at: float) -> tuple[Sequence[float], float]:
     """The weights that follow a save, and how far from these a start with the save may be."""
     after = next((mark.weights for mark in earlier if mark.at > kept_at), None)
-    if after is not None:
-        return after, 0.0
-    # Without a step after the save, its weights are one step from the last that were seen.
     *_, before, last = (), (), *(mark.weights for mark in earlier if mark.at <= kept_at)
+    if after is not None:
+        # Other random numbers lead as far, in another direction.
+        is_one_save_on = earlier[-1].kind == "save" and len(after) == len(last)
+        return after, dist(last, after) if is_one_save_on else 0.0
+    # Without a step after the save, its weights are one step from the last that were seen.
     steps = _STEPS if earlier[-1].kind == "step" else _SAVES
     return last, steps * dist(before, last) if len(before) == len(last) else 0.0
 

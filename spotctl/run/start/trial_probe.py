@@ -278,6 +278,10 @@ def _audit(event: str, arguments: Any) -> None:
         if event == "os.rename":
             target = os.fspath(arguments[1])
             if isinstance(target, str) and _is_save(target):
+                # Lightning writes the file elsewhere, where it is no save.
+                if isinstance(path, str) and not _is_save(path) and _begin_save(target):
+                    _write("cut")
+                    _end_all()
                 _write("done", path=os.path.abspath(target))
         elif path and set(mode) & set("wx+") and _is_save(path):
             if _begin_save(path):

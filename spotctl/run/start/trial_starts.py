@@ -189,7 +189,6 @@ class TrialStart:
         if is_over or self._ground.program.checkpoint is None or now - self._looked < _STABLE_SECONDS:
             return
         if self._sync.look():
-            self.first_copy = min(self.first_copy, now)
             self.marks = self._reader.all()
             written = max(map(self._written, self._sync.copied)) - (time.time() - time.monotonic())
             save = self._save_before(written)
@@ -197,6 +196,7 @@ class TrialStart:
             copied = written if save is None else save.position
             if any(is_progress(mark) for mark in self.marks) and copied not in self._saves:
                 self._saves.append(copied)
+                self.first_copy = min(self.first_copy, now)
             newest = max(self._sync.copied, key=lambda file: file[2])[0]
             self._kept = (written if save is None else save.at, newest)
             self._ground.kept = (self.marks, *self._kept)

@@ -124,11 +124,24 @@ while round < 500:
 """
 
 
+ELSEWHERE = (
+    PICKLE.replace("import os,", "import tempfile, os,")
+    .replace('open(path + "~", "wb") as file:', "tempfile.NamedTemporaryFile(delete=False) as file:")
+    .replace('path + "~"', "file.name")
+)
+"""Written in a folder for temporary files, as Lightning does."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "verdict"),
-    [(PICKLE, Verdict.RESUMED), (PICKLE.replace("done + 1", "0"), Verdict.RESTARTED)],
-    ids=["resumes", "restarts"],
+    [
+        (PICKLE, Verdict.RESUMED),
+        (PICKLE.replace("done + 1", "0"), Verdict.RESTARTED),
+        (ELSEWHERE, Verdict.RESUMED),
+        (ELSEWHERE.replace("done + 1", "0"), Verdict.RESTARTED),
+    ],
+    ids=["resumes", "restarts", "resumes from files made elsewhere", "restarts with files made elsewhere"],
 )
 def test_a_while_loop_without_pytorch(tmp_path: Path, text: str, verdict: Verdict) -> None:
     assert seen(tmp_path, text).verdict is verdict
