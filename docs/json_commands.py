@@ -84,9 +84,9 @@ say what its fields mean."""
 
 OTHER_ANSWERS = (
     *("--dry-run", "--json-lines", "--admit", "--below", "--stats", "--gaps", "--check", "--list"),
-    *("--plot", "--against", "--frontier"),
+    *("--plot", "--against", "--frontier", "bids.yaml"),
 )
-"""Options with which a command prints something else."""
+"""Options and files with which a command prints something else."""
 
 RECORDED = Path(__file__).with_name("json_of_clouds.json")
 """Answers of the commands that need a cloud."""

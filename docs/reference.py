@@ -241,12 +241,13 @@ def _names_of_commands() -> Iterator[str]:
 
 
 def _heading(command: str) -> str:
-    """The command's words before its arguments, with the options that make it answer something else."""
+    """The command's words before its arguments, with the options and files that make it answer something else."""
     words, group, name = command.split(), _surface(), []
     while words and words[0] in getattr(group, "commands", {}):
         group = group.commands[words[0]]
         name.append(words.pop(0))
-    return " ".join(name + [word for word in words if word in OTHER_ANSWERS])
+    last = (word.rpartition("/")[2] for word in words)
+    return " ".join(name + [word for word in last if word in OTHER_ANSWERS])
 
 
 def metrics() -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from math import inf
 from typing import TYPE_CHECKING
 
-from bidbrain.billing import terms_of
 from pricing_data.known_clouds import markets_of
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.units import HOUR, MINUTE, bid_usd, counted, format_time, format_usd, moment, usd, usd_text
@@ -84,6 +83,9 @@ def bids_text(bids: Iterable[tuple[str, int | None, int]]) -> str:
 
     Other spot prices of rented clouds no longer follow bids, so a bid only says when a price is too high.
     """
+    # Status and reports of runs that have ended import this module, and need no billing.
+    from bidbrain.billing import terms_of
+
     titles = {cloud: cloud_of(cloud).words.title for cloud in rented_clouds() if markets_of(cloud).takes_bids}
     limits = [(cloud, bid, on_demand) for cloud, bid, on_demand in bids if bid is not None and cloud in titles]
     bid_in = {cloud for cloud, _, _ in limits}

@@ -47,8 +47,9 @@ def billed_positions(name: str, lived: int, ended: End) -> int:
         return lived
     if name == "azure":
         return lived // 60 * 60
-    free = {"per-second": 0, FIRST_HOUR_FREE: 3600, "gcp": 60}[name]
-    return 0 if ended is End.EVICTED and lived < free else max(lived, 60)
+    free = {"per-second": 0, FIRST_HOUR_FREE: 3600, "gcp": 60, "vast": 0}[name]
+    least = 0 if name == "vast" else 60
+    return 0 if ended is End.EVICTED and lived < free else max(lived, least)
 
 
 @pytest.mark.parametrize("name", list(billing_rules()))
@@ -123,6 +124,7 @@ def test_an_hour_of_each_rule_solved_by_hand() -> None:
         FIRST_HOUR_FREE: 3600 * at_minute(60) + integral(60, 90),
         "gcp": 60 * at_minute(1) + integral(1, 90),
         "azure": sum(60 * at_minute(minute) for minute in range(1, 91)),
+        "vast": integral(0, 90),
     }
     found = {name: float(expected_seconds(billing_rule(name), 0, 90 * MINUTE, survival)) for name in billing_rules()}
     assert found == pytest.approx(expected)

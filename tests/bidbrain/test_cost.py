@@ -168,7 +168,7 @@ def test_cost_follows_the_rule_of_the_provider(name: str) -> None:
     seconds = float(expected_seconds(billing_rule(name), 30 * MINUTE, 30 * MINUTE, survival))
     one = FootprintAllocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE, paid_seconds=seconds)
     refunded = FootprintAllocation(A, 2, parse_usd("0.3"), 4, 30 * MINUTE, 0.5, 15 * MINUTE)
-    factor = {"hourly-refund": 0.5, "per-second-first-hour-free": 0.5, "per-second": 0.75, "gcp": 0.75}
+    factor = {"hourly-refund": 0.5, "per-second-first-hour-free": 0.5, "per-second": 0.75, "gcp": 0.75, "vast": 0.75}
     assert one.cost_usd == pytest.approx(0.3 * factor.get(name, 0.75 - 0.5 / 60))
     assert refunded.cost_usd == pytest.approx(0.3 * 0.5)
 

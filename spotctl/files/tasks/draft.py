@@ -17,7 +17,7 @@ from spotctl.files.job.conversions import RESERVED_PREFIX, money_text, read_vari
 from spotctl.files.job.forms import JOB_NAME, TAG_NAME, TAG_VALUE, Form
 from spotctl.files.job.spec import data_variable
 from spotctl.files.yaml_file import Loc, Problem, YamlFile, refusal
-from spotctl.home.cloud import rented_clouds
+from spotctl.home.cloud import cloud_of, rented_clouds
 
 MAX_USD = 10**6
 """Per hour."""
@@ -108,6 +108,8 @@ class JobDraft:
             if cloud not in rented_clouds():
                 self.leave(loc, f"{cloud} is no cloud that spotctl rents from: {', '.join(rented_clouds())}")
         rented = [cloud for cloud in named if cloud in rented_clouds()] or list(rented_clouds())
+        if "nodes" in self.program:
+            rented = self._with_networks(rented, named, loc)
         known = [place for place in places if any(is_region_of(cloud, place) for cloud in rented)]
         for place in places:
             if place not in known:
@@ -118,6 +120,15 @@ class JobDraft:
             self.resources["regions"] = known
         if zones := list(dict.fromkeys(zones)):
             self.resources["zones"] = zones
+
+    def _with_networks(self, rented: list[str], named: list[str], loc: Loc) -> list[str]:
+        """The clouds whose machines reach each other, as nodes of one job must."""
+        jobs = {cloud: cloud_of(cloud).job for cloud in rented_clouds()}
+        linked = [cloud for cloud, job in jobs.items() if job is None or not job.alone]
+        for cloud in named:
+            if cloud in jobs and cloud not in linked:
+                self.leave(loc, f"machines of {cloud} do not reach each other, which several nodes need")
+        return [cloud for cloud in rented if cloud in linked] or linked
 
     def set_variable(self, loc: Loc, name: str, value: object) -> None:
         """An environment variable; one without a value is read when the job is launched."""

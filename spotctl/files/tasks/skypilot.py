@@ -72,8 +72,8 @@ def skypilot_draft(file: YamlFile, folder: Path) -> JobDraft:
     for key in task.keys() & {"service", "pool"}:
         draft.refuse((key,), f"{_WITHOUT_COUNTERPART[key]}; give init a task")
     draft.leave_unknown((), task, _TASK, _WITHOUT_COUNTERPART)
-    _set_resources(draft, task)
     draft.set_nodes(("num_nodes",), task.get("num_nodes"))
+    _set_resources(draft, task)
     _set_variables(draft, task)
     _set_workdir(draft, task.get("workdir"), folder)
     _set_mounts(draft, task, folder)

@@ -91,9 +91,9 @@ class BidScenario(BaseModel, extra="forbid"):
 
 
 def is_of_bids(path: Path) -> bool:
-    """Whether a scenario compares ways of bidding: other scenarios have prices."""
+    """Whether a scenario compares ways of bidding: other scenarios have prices, and a job with terms of its own."""
     content = yaml_file.read(path).content
-    return isinstance(content, dict) and "markets" in content and not {"prices", "store"} & set(content)
+    return isinstance(content, dict) and "markets" in content and not {"prices", "store", "job"} & set(content)
 
 
 def portions_of(path: Path, starts: int) -> list[BidPortion]:

@@ -63,6 +63,7 @@ BEYOND_SCHEMAS = (
     "rank is 0",
     "real clouds",
     "not a region of",
+    "do not reach each other",
     "none of the regions",
     "or longer than",
     "not above 0",

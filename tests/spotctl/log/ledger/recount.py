@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from tests.spotctl.log.ledger import seconds
 
-RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "local": "hourly-refund"}
+RULES = {"aws": "per-second-first-hour-free", "gcp": "gcp", "azure": "azure", "vast": "vast", "local": "hourly-refund"}
 MAX_MOMENTS = 128
 """Of the ends of clocks, a run keeps at most this number: beyond it, every second one is left out."""
 

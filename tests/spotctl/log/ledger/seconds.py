@@ -214,6 +214,8 @@ def due(rule: str, seconds: int, lived: int, evicted: bool) -> tuple[NDArray[np.
             return number < lived // MINUTE * 60, 0, none
         case "per-second":
             return whole, max(60 - seconds, 0), none
+        case "vast":
+            return whole, 0, none
         case "gcp":
             free = evicted and lived < MINUTE
             return whole, 0 if free else max(60 - seconds, 0), whole if free else none
