@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pricing_data.market import LINUX, Market
@@ -140,7 +141,11 @@ class VastProvider(RentingProvider):
         with in_contract(of_call):
             rows = self._calls.search("ondemand" if request.bid is None else "bid", filters, disk)
         chosen = Rejects("offers").good(offers.offer_of, rows)
-        return iter(sorted((offer for offer in chosen if offer.market == market and offer.price <= most), key=_price))
+        return iter(
+            sorted(
+                (offer for offer in chosen if offer.market == market and offer.price <= most), key=attrgetter("price")
+            )
+        )
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`. What is missing from Vast.ai's list is known from the orders of this home."""
@@ -266,10 +271,6 @@ def _machine(label: VastLabel, number: int, state: MachineState, started: int, p
         ended=ended,
         end_reason=reason,
     )
-
-
-def _price(offer: HostOffer) -> int:
-    return offer.price
 
 
 def _having(machine: Placed, order: Order | None) -> Order:
