@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.goodput import schedule
 from bench.goodput.supervisor import Outcome, Supervisor
-from bench.goodput.systems import SYSTEMS, TORCHFT, Cell
+from bench.goodput.systems import SYSTEMS, TORCHFT, Cell, Times
 from bench.goodput.workload import BATCH, NODES, WIDTHS
 
 INSTALL = "pip install torchft==0.2.0 opentelemetry-exporter-otlp-proto-http, with the torch of this environment"
@@ -92,9 +92,20 @@ def _parser() -> argparse.ArgumentParser:
         help=f"SIZE:SCHEDULE:SYSTEM,...; sizes {', '.join(WIDTHS)}; schedules {', '.join(schedule.KINDS)};"
         f" systems {', '.join(SYSTEMS)}",
     )
+    parser.add_argument(
+        "--times",
+        type=_times,
+        metavar="SECONDS,HEARTBEAT,JOIN",
+        help="time-outs of torchft's replicas in seconds, and of its lighthouse in ms, to tune them on another seed",
+    )
     parser.add_argument("--seconds", type=float, default=0.0, help="of a cell")
     parser.add_argument("--seed", type=int, default=1, help="of the schedules")
     return parser
+
+
+def _times(text: str) -> Times:
+    seconds, heartbeat, join = text.split(",")
+    return Times(float(seconds), int(heartbeat), int(join))
 
 
 def missing_of(python: str) -> str:
@@ -126,7 +137,7 @@ def played(size: str, kind: str, name: str, seconds: float, given: argparse.Name
     """Plays the schedule on the system."""
     with tempfile.TemporaryDirectory(prefix="goodput") as folder:
         events = schedule.drawn(kind, seconds, given.seed)
-        supervisor = Supervisor(SYSTEMS[name], Cell(size, Path(folder), given.torchft))
+        supervisor = Supervisor(SYSTEMS[name], Cell(size, Path(folder), given.torchft, given.times))
         outcome = supervisor.play(schedule.first_nodes(kind), events, seconds)
         return Row(size, kind, name, os.getloadavg()[0], outcome)
 

@@ -125,12 +125,17 @@ def _progress(commits: Sequence[Commit], begin: float, end: float) -> list[float
 
 
 def _pauses(moments: Sequence[float], faults: Sequence[float], usual: float) -> tuple[float, ...]:
-    """The longest pause after each fault and up to the one that follows the next fault, each gap counted once."""
-    longest = dict[float, float]()
+    """The longest pause after each fault and up to the one that follows the next fault, each gap counted once.
+
+    A gap with several faults belongs to the first, and the others have no pause. The first may be one from just before
+    the gap: a step that was about to end when a machine was lost still does.
+    """
+    longest, covered = dict[float, float](), set[float]()
     for before, after in pairwise(moments):
         causes = [fault for fault in faults if fault < after]
         if not causes:
             continue
-        cause = next((fault for fault in causes if fault >= before), causes[-1])
-        longest[cause] = max(longest.get(cause, 0.0), after - before - usual)
-    return tuple(longest.values())
+        first = next((number for number, fault in enumerate(causes) if fault >= before - usual), len(causes) - 1)
+        covered |= set(causes[first + 1 :])
+        longest[causes[first]] = max(longest.get(causes[first], 0.0), after - before - usual)
+    return tuple(pause for fault, pause in longest.items() if fault not in covered)

@@ -18,10 +18,21 @@ from bench.goodput.workload import NODES
 from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.clouds.local.processes import is_alive
 
-TORCHFT_SECONDS = {"gloo": 5.0, "baby": 30.0}
-"""Time-outs of a replica, by group of processes: a group in a process of its own takes longer to begin."""
 
-LIGHTHOUSE = ("--heartbeat_timeout_ms", "1000", "--join_timeout_ms", "300", "--quorum_tick_ms", "20")
+@dataclass(frozen=True)
+class Times:
+    """Time-outs of torchft: of a replica's calls, and of its lighthouse until a silent replica counts as lost and until
+    a quorum begins without one that has not asked for it.
+    """
+
+    replica_seconds: float
+    heartbeat_ms: int = 1000
+    join_ms: int = 100
+
+
+TIMES = {"gloo": Times(5.0), "baby": Times(30.0)}
+"""By group of processes: a group in a process of its own takes longer to begin."""
+
 TORCHRUN = (
     "last_call_timeout=1,read_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=5,is_host=0"
 )
@@ -57,6 +68,8 @@ class Cell:
     size: str
     folder: Path
     torchft: str = ""
+    times: Times | None = None
+    """Of torchft, in place of those of `TIMES`."""
     port: int = field(default_factory=free_port)
 
 
@@ -161,12 +174,15 @@ def _kill_rented(cell: Cell, number: int) -> None:
 
 
 def _replica(wrapper: str, group: str, cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001
-    return [cell.torchft, "-m", "bench.goodput.torchft_node", cell.size, wrapper, group, str(TORCHFT_SECONDS[group])]
+    seconds = (cell.times or TIMES[group]).replica_seconds
+    return [cell.torchft, "-m", "bench.goodput.torchft_node", cell.size, wrapper, group, str(seconds)]
 
 
-def _lighthouse(cell: Cell) -> Sequence[str]:
-    command = str(Path(cell.torchft).with_name("torchft_lighthouse"))
-    return [command, "--min_replicas", "1", *LIGHTHOUSE, "--bind", f"[::]:{cell.port}"]
+def _lighthouse(group: str, cell: Cell) -> Sequence[str]:
+    times = cell.times or TIMES[group]
+    silent, joining = f"--heartbeat_timeout_ms={times.heartbeat_ms}", f"--join_timeout_ms={times.join_ms}"
+    command = [str(Path(cell.torchft).with_name("torchft_lighthouse")), "--min_replicas=1", "--quorum_tick_ms=20"]
+    return [*command, silent, joining, f"--bind=[::]:{cell.port}"]
 
 
 def _lighthouse_address(cell: Cell) -> Mapping[str, str]:
@@ -209,7 +225,10 @@ def _trainer(name: str, reliable: int, link: str) -> System:
 
 TORCHFT = {
     f"torchft-{wrapper}-{group}": System(
-        f"torchft-{wrapper}-{group}", partial(_replica, wrapper, group), _lighthouse, _lighthouse_address
+        f"torchft-{wrapper}-{group}",
+        partial(_replica, wrapper, group),
+        partial(_lighthouse, group),
+        _lighthouse_address,
     )
     for wrapper in ("ddp", "pure", "hand")
     for group in ("gloo", "baby")
