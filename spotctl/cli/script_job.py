@@ -281,7 +281,8 @@ def _lack(script: TrainingScript) -> str:
     if not script.saves_in_time:
         return "saves nothing while it trains" if script.saves else "has no save that is recognized"
     if not script.can_load:
-        return "never loads what it saves"
+        only = script.load_condition
+        return f"loads what it saves only if {only}" if only else "never loads what it saves"
     return "saves where the next machine does not look" if script.changes else "saves and loads in an unknown place"
 
 

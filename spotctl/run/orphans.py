@@ -197,7 +197,7 @@ def remove_orphans(orphaned: Sequence[Orphans], say: Callable[[str], object]) ->
         return ""
 
     left = {part.cloud: partial(removed, part) for part in orphaned if part.resources}
-    answers = in_time(left, REMOVAL_SECONDS, "to remove what no run owns", UNPRICED, say)
+    answers = in_time(left, REMOVAL_SECONDS, "to remove what belongs to no run", UNPRICED, say)
     late = f"not all was removed within {REMOVAL_SECONDS:.0f} s; try again"
     return [answer for cloud in left if (answer := answers.get(cloud, f"{cloud}: {late}"))]
 

@@ -20,6 +20,12 @@ _CHOOSING = (
 )
 """Functions that list paths, or choose one: the place is that of their argument."""
 
+_SETTINGS = (
+    *("yaml.safe_load", "yaml.full_load", "yaml.load", "json.load", "tomllib.load", "tomli.load"),
+    "omegaconf.OmegaConf.load",
+)
+"""Functions that read a file of settings."""
+
 
 class Head(StrEnum):
     """The beginning of a path."""
@@ -29,6 +35,8 @@ class Head(StrEnum):
     LITERAL = "literal"
     EXPRESSION = "expression"
     """An expression that a name was given, of which nothing else is known."""
+    SETTING = "setting"
+    """A setting of a file that the script reads."""
     UNKNOWN = "unknown"
 
 
@@ -45,6 +53,8 @@ class ScriptPlace:
     tail: str = ""
     literal: ast.expr | None = None
     """The expression that a change replaces."""
+    reader: ast.Call | None = None
+    """The call that reads the file of settings of which this is one."""
 
     @property
     def file(self) -> str:
@@ -131,7 +141,23 @@ class Places:
             return self.of(node.value, steps + 1)
         if self._source.dotted(node.value) == "os.environ":
             return ScriptPlace(Head.VARIABLE, name)
-        return ScriptPlace(Head.ARGUMENT, name) if name in self._arguments else _UNKNOWN
+        if name in self._arguments:
+            return ScriptPlace(Head.ARGUMENT, name)
+        return self._of_setting(node, steps)
+
+    def _of_setting(self, node: ast.Subscript, steps: int) -> ScriptPlace:
+        """The place that the script gives to a setting, or the setting itself."""
+        code = ast.unparse(node)
+        for other in self._source.nodes:
+            if isinstance(other, ast.Assign) and ast.unparse(other.targets[0]) == code:
+                return self.of(other.value, steps + 1)
+        root: ast.expr = node
+        while isinstance(root, ast.Subscript | ast.Attribute):
+            root = root.value
+        reader = self._value(root) if isinstance(root, ast.Name) else None
+        if isinstance(reader, ast.Call) and self._source.called(reader) in _SETTINGS:
+            return ScriptPlace(Head.SETTING, self._source.code(node), reader=reader)
+        return _UNKNOWN
 
     def _of_call(self, call: ast.Call, steps: int) -> ScriptPlace:
         called = self._source.called(call)

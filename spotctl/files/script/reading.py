@@ -2,9 +2,10 @@
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from spotctl.files.script.arguments import Argument, arguments_of
@@ -59,6 +60,8 @@ class TrainingScript:
     changes: tuple[Change, ...]
     uses_tools: bool
     """Whether the script resumes with a tool of spotctl."""
+    load_condition: str = ""
+    """The condition, false as the script is written, under which alone it loads what it saves."""
     seen: bool | None = None
     """Whether a trial saw that it resumes; None if it was not tried, or nothing was seen."""
 
@@ -147,29 +150,37 @@ def read_script(path: Path, folder: Path, text: str | None = None) -> TrainingSc
     uses_tools = not OWN_TOOLS.isdisjoint(imported)
     proposed = () if uses_tools else _changes(source, libraries.framework, loop, saves, loads, switches)
     changes = tuple(checked(source, list(proposed)))
-    return TrainingScript(source, folder, libraries, arguments, saves, loads, loop, changes, uses_tools)
+    condition = switches[0].condition if switches and not loads else ""
+    return TrainingScript(source, folder, libraries, arguments, saves, loads, loop, changes, uses_tools, condition)
 
 
 @dataclass(frozen=True, slots=True)
 class _LoadSwitch:
-    """A load for another value of a constant: `if init_from == "resume"` after `init_from = "scratch"`."""
+    """A load for another value of a constant, `if mode == "resume"` after `mode = "scratch"`, or of a setting.
+
+    `chooses` is the constant's text in the script, or the setting, which `reader` reads from a file.
+    """
 
     load: SaveCall
-    literal: ast.expr
+    condition: str
+    chooses: ast.expr
     wanted: str
+    reader: ast.Call | None = None
 
 
 def _switch(load: SaveCall, source: ScriptSource, places: Places) -> _LoadSwitch | None:
     below: ast.AST = load.call
     for outer in source.above(load.call):
-        match outer:
-            case ast.If(
-                test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str() as wanted)]),
-                body=body,
-            ):
-                place = places.of(left)
-                if below in body and place.literal is not None and place.name != wanted:
-                    return _LoadSwitch(load, place.literal, wanted)
+        if isinstance(outer, ast.If) and below in outer.body:
+            chooses, wanted = outer.test, "True"
+            match outer.test:
+                case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str() as word)]):
+                    chooses, wanted = left, f'"{word}"'
+            place, condition = places.of(chooses), ast.unparse(outer.test)
+            if place.literal is not None and wanted not in ("True", f'"{place.name}"'):
+                return _LoadSwitch(load, condition, place.literal, wanted)
+            if place.reader is not None:
+                return _LoadSwitch(load, condition, chooses, wanted, place.reader)
         below = outer
     return None
 
@@ -221,18 +232,7 @@ def _changes(
         if not (framework == KERAS and any(of_machine(save.place) for save in saves)):
             yield from change(source, framework)
     elif repeated and (loads or switches) and is_kept:
-        # What the script saves under a fixed name goes to the folder that spotctl keeps.
-        fixed = [place for place in places if place.literal is not None]
-        literals = {place.literal: _kept_place(place, fixed, source) for place in fixed if place.literal is not None}
-        if literals or switches:
-            yield from _with_os(source)
-        for literal in sorted(literals, key=lambda node: node.lineno):
-            yield from _replaced(source, literal, literals[literal])
-        for switch in switches:
-            tail = f' + "{switch.load.place.tail}"' if switch.load.place.tail else ""
-            file = f"{_kept_place(switch.load.place, fixed, source)}{tail}"
-            chosen = f'"{switch.wanted}" if os.path.exists({file}) else {source.code(switch.literal)}'
-            yield from _replaced(source, switch.literal, chosen)
+        yield from _kept_changes(source, places, switches)
     elif loop is not None and loop.states:
         # The loop of a script that does not resume is wrapped.
         assert isinstance(loop.node, ast.For)
@@ -241,10 +241,34 @@ def _changes(
         yield from _replaced(source, loop.node.iter, f"resuming({code}{states})")
 
 
+def _kept_changes(
+    source: ScriptSource, places: Sequence[ScriptPlace], switches: Sequence[_LoadSwitch]
+) -> Iterator[Change]:
+    """Sends what the script saves under a fixed name to the folder that spotctl keeps, and loads it from there."""
+    fixed = [place for place in places if place.literal is not None]
+    texts = {place.literal: _kept_place(place, fixed, source) for place in fixed if place.literal is not None}
+    settings = {place.name: place.reader for place in places if place.reader is not None}
+    lines = [(call, f'{name} = os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {name}') for name, call in settings.items()]
+    for switch in switches:
+        place = switch.load.place
+        tail = f' + "{place.tail}"' if place.tail else ""
+        file = f"{_kept_place(place, fixed, source)}{tail}"
+        if switch.reader is None:
+            unchanged = source.code(switch.chooses)
+            texts[switch.chooses] = f"{switch.wanted} if os.path.exists({file}) else {unchanged}"
+        else:
+            lines.append((switch.reader, f"if os.path.exists({file}): {source.code(switch.chooses)} = {switch.wanted}"))
+    if texts or lines:
+        yield from _with_os(source)
+    yield from _all_replaced(source, texts)
+    for call, line in lines:
+        yield _line_below(source, call, line)
+
+
 REPLACE, INSERT = "replace", "insert"
 
 
-_MOVABLE = (*GIVEN, Head.LITERAL, Head.EXPRESSION)
+_MOVABLE = (*GIVEN, Head.LITERAL, Head.EXPRESSION, Head.SETTING)
 """Where a path begins that an argument, or a change of one line, sends to where the next machine looks."""
 
 _FOLDER = 'os.environ.get("SPOTCTL_CHECKPOINT_DIR", ".")'
@@ -256,6 +280,8 @@ def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: Script
         chosen = f'os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {place.name}'
         path = next((name for name, full in source.aliases.items() if full == "pathlib.Path"), "pathlib.Path")
         return f"{path}({chosen})" if f"{path}(" in place.name else chosen
+    if place.head is Head.SETTING:
+        return place.name
     if place.head is not Head.LITERAL:
         return _FOLDER
     is_folder = "/" in place.tail or place.name.endswith("/")
@@ -267,7 +293,8 @@ def _kept_place(place: ScriptPlace, fixed: Sequence[ScriptPlace], source: Script
 def applied(text: str, changes: Sequence[Change]) -> str:
     """The script with its changes."""
     lines = text.splitlines()
-    for change in sorted(changes, key=lambda change: (change.line, change.act == REPLACE), reverse=True):
+    ordered = sorted(changes, key=lambda change: (change.line, change.act == REPLACE))
+    for change in reversed(ordered):
         lines[change.line - 1 : change.line - (change.act == INSERT)] = change.text.splitlines()
     return "\n".join(lines) + "\n"
 
@@ -364,6 +391,31 @@ def _replaced(source: ScriptSource, node: ast.expr, text: str) -> list[Change]:
         Change(first, REPLACE, f"{before}{joined}{after}"),
         *(Change(line, REPLACE, "") for line in range(first + 1, last + 1)),
     ]
+
+
+def _all_replaced(source: ScriptSource, texts: Mapping[ast.expr, str]) -> Iterator[Change]:
+    """The lines of expressions with others in their places, of which several may be on one line."""
+    ordered = sorted(texts, key=lambda node: (node.lineno, node.col_offset))
+    for line, group in groupby(ordered, key=lambda node: node.lineno):
+        nodes = list(group)
+        if len(nodes) == 1:
+            yield from _replaced(source, nodes[0], texts[nodes[0]])
+            continue
+        code = source.lines[line - 1].encode()
+        for node in reversed(nodes):
+            code = code[: node.col_offset] + texts[node].encode() + code[node.end_col_offset or 0 :]
+        yield Change(line, REPLACE, code.decode())
+
+
+def _line_below(source: ScriptSource, call: ast.Call, line: str) -> Change:
+    """A line after the statement with a call, and after the `with` in which it stands."""
+    statements = (outer for outer in source.above(call) if isinstance(outer, ast.stmt))
+    statement = next(statements)
+    for outer in statements:
+        if not isinstance(outer, ast.With):
+            break
+        statement = outer
+    return Change((statement.end_lineno or statement.lineno) + 1, INSERT, " " * statement.col_offset + line)
 
 
 def _changed_line(source: ScriptSource, line: int, begin: int, end: int, text: str) -> Change:

@@ -80,7 +80,8 @@ class KilledScript:
 def killed(name: str, folder: Path, random: Random) -> KilledScript:
     """A script's whole way in an empty folder: its trial, its changed lines, its job, and two runs to the end."""
     path = folder / f"{name}.py"
-    shutil.copy(SCRIPTS / path.name, folder)
+    for file in SCRIPTS.glob(f"{name}.*"):
+        shutil.copy(file, folder)
     said = _init(folder, path.name, "--try")
     changes = [Change(**change) for change in said["changes"]]
     if changes:

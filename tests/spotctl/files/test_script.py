@@ -312,6 +312,49 @@ def test_a_load_for_another_value_of_a_constant_does_not_count() -> None:
     assert (first.text, second.text) == (line, f'init_from = "resume" if os.path.exists({there}) else "scratch"')
 
 
+def test_two_constants_on_one_line_are_changed_together() -> None:
+    joined = CONSTANT.replace('"out"\ninit_from', '"out"; init_from')
+    [change] = script(joined).changes
+    assert change.line == 4
+    assert script(applied(joined, [change])).resumes
+
+
+SETTINGS = """\
+import json
+import torch
+
+def train():
+    with open("settings.json") as file:
+        settings = json.load(file)
+    if settings["train"]["mode"] == "resume":
+        checkpoint = torch.load(settings["train"]["out"] + "/ckpt.pt")
+    while True:
+        model.train()
+        torch.save(checkpoint, settings["train"]["out"] + "/ckpt.pt")
+        loss.backward()
+"""
+
+
+def test_settings_from_a_file_are_changed_where_they_are_read() -> None:
+    found = script(SETTINGS)
+    assert not found.resumes
+    texts = [change.text for change in found.changes]
+    out = 'settings["train"]["out"]'
+    assert texts == [
+        "import os",
+        f'    {out} = os.environ.get("SPOTCTL_CHECKPOINT_DIR") or {out}',
+        f'    if os.path.exists({out} + "/ckpt.pt"): settings["train"]["mode"] = "resume"',
+    ]
+    changed = applied(SETTINGS, found.changes)
+    assert changed.index(texts[1]) < changed.index(texts[2]) < changed.index("    if settings")
+    assert script(changed).resumes
+
+
+def test_a_load_under_a_condition_is_not_said_to_be_missing() -> None:
+    Path("train.py").write_text(CONSTANT)
+    assert spotctl("init", "train.py").out.startswith("train.py loads what it saves only if init_from == 'resume': ")
+
+
 def test_what_machines_install(folder: Path) -> None:
     text = "import cv2\nimport yaml\nimport os\nfrom helpers import x\nimport torch\n"
     (folder / "helpers.py").touch()
