@@ -136,9 +136,9 @@ def cells(texts: Sequence[str], *, with_torchft: bool) -> Iterator[tuple[str, st
 def played(size: str, kind: str, name: str, seconds: float, given: argparse.Namespace) -> Row:
     """Plays the schedule on the system."""
     with tempfile.TemporaryDirectory(prefix="goodput") as folder:
-        events = schedule.drawn(kind, seconds, given.seed)
-        supervisor = Supervisor(SYSTEMS[name], Cell(size, Path(folder), given.torchft, given.times))
-        outcome = supervisor.play(schedule.first_nodes(kind), events, seconds)
+        events, first = schedule.drawn(kind, seconds, given.seed), schedule.first_nodes(kind)
+        supervisor = Supervisor(SYSTEMS[name], Cell(size, Path(folder), len(first), given.torchft, given.times))
+        outcome = supervisor.play(first, events, seconds)
         return Row(size, kind, name, os.getloadavg()[0], outcome)
 
 

@@ -26,12 +26,15 @@ class Times:
     """
 
     replica_seconds: float
-    heartbeat_ms: int = 1000
-    join_ms: int = 100
+    heartbeat_ms: int
+    join_ms: int
 
 
-TIMES = {"gloo": Times(5.0), "baby": Times(30.0)}
+REPLICA_SECONDS = {"gloo": 5.0, "baby": 30.0}
 """By group of processes: a group in a process of its own takes longer to begin."""
+
+JOIN_MS = {"19k": 100, "1m": 100, "16m": 1000}
+"""By network: a quorum that does not wait for the slowest of three leaves it out of the step."""
 
 TORCHRUN = (
     "last_call_timeout=1,read_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=3,close_timeout=5,is_host=0"
@@ -63,13 +66,14 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Cell:
-    """A network, a folder that the processes share, and a port of the coordinator."""
+    """A network, a folder that the processes share, the number of nodes at first, and a port of the coordinator."""
 
     size: str
     folder: Path
+    first: int = NODES
     torchft: str = ""
     times: Times | None = None
-    """Of torchft, in place of those of `TIMES`."""
+    """Of torchft, in place of those that were best on another schedule."""
     port: int = field(default_factory=free_port)
 
 
@@ -174,12 +178,16 @@ def _kill_rented(cell: Cell, number: int) -> None:
 
 
 def _replica(wrapper: str, group: str, cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG001
-    seconds = (cell.times or TIMES[group]).replica_seconds
+    seconds = _times(group, cell).replica_seconds
     return [cell.torchft, "-m", "bench.goodput.torchft_node", cell.size, wrapper, group, str(seconds)]
 
 
+def _times(group: str, cell: Cell) -> Times:
+    return cell.times or Times(REPLICA_SECONDS[group], 1000, JOIN_MS[cell.size])
+
+
 def _lighthouse(group: str, cell: Cell) -> Sequence[str]:
-    times = cell.times or TIMES[group]
+    times = _times(group, cell)
     silent, joining = f"--heartbeat_timeout_ms={times.heartbeat_ms}", f"--join_timeout_ms={times.join_ms}"
     command = [str(Path(cell.torchft).with_name("torchft_lighthouse")), "--min_replicas=1", "--quorum_tick_ms=20"]
     return [*command, silent, joining, f"--bind=[::]:{cell.port}"]
@@ -192,10 +200,11 @@ def _lighthouse_address(cell: Cell) -> Mapping[str, str]:
 # -- this project's trainer ------------------------------------------------------------------------------------------
 
 
-def _coordinator(nodes: str, link: str, cell: Cell) -> Sequence[str]:
+def _coordinator(reliable: int, link: str, cell: Cell) -> Sequence[str]:
     secret = cell.folder / "secret"
     secret.touch(mode=0o600)
     secret.write_text(secrets.token_hex(32))
+    nodes = f"{reliable}+{cell.first - reliable}"
     return [sys.executable, "-m", "bench.goodput.trainer", cell.size, nodes, link, str(cell.port), str(secret)]
 
 
@@ -219,7 +228,7 @@ def _joined(reliable: int, link: str, cell: Cell, node: int, life: int) -> Seque
 
 
 def _trainer(name: str, reliable: int, link: str) -> System:
-    coordinator = partial(_coordinator, f"{reliable}+{NODES - reliable}", link)
+    coordinator = partial(_coordinator, reliable, link)
     return System(name, partial(_joined, reliable, link), coordinator)
 
 
