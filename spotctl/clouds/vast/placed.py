@@ -42,13 +42,15 @@ class ListTimes:
 class Placed:
     """One machine of an order, asked for at `asked`; `number` is that of its instance, None without an answer.
 
-    `is_checked` once it was read back, `is_listed` once a list has shown it, `returning` once it is to be destroyed.
-    `paused` is since when it does not run, `missing` since when no list has it.
+    `sought` is since when lists are expected to show it: its answer came then, or was first missed. `is_checked` once
+    it was read back, `is_listed` once a list has shown it, `returning` once it is to be destroyed. `paused` is since
+    when it does not run, `missing` since when no list has it.
     """
 
     index: int
     asked: int
     number: int | None = None
+    sought: int | None = None
     is_checked: bool = False
     is_listed: bool = False
     returning: bool = False
@@ -66,7 +68,7 @@ class Placed:
 
     def unlisted(self, now: int, times: ListTimes) -> Self:
         """The machine after a list that lacks it: a list may be late, and no machine is gone by one list alone."""
-        if self.ended is not None or not (self.is_listed or now - self.asked > times.listed_within):
+        if self.ended is not None or not (self.is_listed or now - (self.sought or self.asked) > times.listed_within):
             return self
         since = now if self.missing is None else self.missing
         missing = replace(self, missing=since)

@@ -91,7 +91,11 @@ class VastProvider(RentingProvider):
         for label, row in orders.ours(self._calls.instances()):
             if (label.order, label.index) == (order.key, placed.index):
                 return self._numbered(order, placed.index, int(row["id"]))
-        if self.now() - placed.asked < self._times.listed_within:
+        # The answer can have been lost long after the note, which comes before all waiting of the call.
+        now = self.now()
+        since = now if placed.sought is None else placed.sought
+        self._ledger.change_machine(order.key, placed.index, lambda placed: replace(placed, sought=since))
+        if now - since < self._times.listed_within:
             raise Unanswered(f"{order.market}: an order had no answer, and the list may not show it yet; try again")
         self._ledger.change(order.key, partial(_without, placed.index))
         return None
@@ -118,7 +122,8 @@ class VastProvider(RentingProvider):
         return None
 
     def _numbered(self, order: Order, index: int, number: int) -> Placed:
-        return self._ledger.change_machine(order.key, index, lambda placed: replace(placed, number=number))
+        now = self.now()
+        return self._ledger.change_machine(order.key, index, lambda placed: replace(placed, number=number, sought=now))
 
     def _read_back(self, order: Order, placed: Placed) -> None:
         """Destroys an instance that was sold on demand although a bid was sent."""

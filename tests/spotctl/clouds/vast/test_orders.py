@@ -18,7 +18,7 @@ from pricing_data.units import HOUR, SECOND
 from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, Unanswered, UnknownRefusal
 from spotctl.clouds.provider import EndReason, MachineState
 from spotctl.clouds.vast.orders import VastLabel, machine_id
-from spotctl.clouds.vast.placed import ListTimes
+from spotctl.clouds.vast.placed import ListTimes, VastOrders
 from spotctl.clouds.vast.provider import VastProvider
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import RUN_TAG
@@ -150,6 +150,21 @@ def test_a_lost_answer_is_looked_for_in_the_list_and_nothing_is_bought_twice(mad
         made.market.advance(31)
         assert len(provider.create(order())) == 2
     assert sorted(VastLabel.parse(contract.label).index for contract in alive(made)) == [0, 1]  # type: ignore[union-attr]
+
+
+def test_an_order_that_waited_long_before_its_answer_was_lost_is_not_sent_again_at_once(made: World) -> None:
+    """The note of an order is older than the order, by as long as its call waited for its turn."""
+    made.server.faults.append(Fault("/asks/", lost=True))
+    made.api.lists_late = 60.0
+    with closing(made.provider(times=LATE)) as provider:
+        with pytest.raises(Unanswered):
+            provider.create(order())
+        ledger = VastOrders(made.folder / "home" / "orders")
+        (noted,) = ledger.orders(provider.now())
+        ledger.change_machine(noted.key, 0, lambda placed: replace(placed, asked=placed.asked - 2 * HOUR))
+        with pytest.raises(Unanswered, match="the list may not show it yet"):
+            provider.create(order())
+    assert len(alive(made)) == 1
 
 
 def test_an_order_that_never_arrived_is_sent_again_once_a_list_would_show_it(made: World) -> None:
