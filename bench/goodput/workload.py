@@ -25,7 +25,7 @@ BATCH = 192
 
 FEATURES, CLASSES = 64, 10
 SAMPLES = 431 * BATCH
-"""So many that no network knows them by heart when a cell ends: its loss tells whether it had the same training."""
+"""Too many for any network to memorize within a cell, so that its final loss tells whether it was the same training."""
 
 JUDGED = 43 * BATCH
 """The samples of the loss."""

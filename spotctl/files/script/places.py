@@ -54,7 +54,7 @@ class ScriptPlace:
     literal: ast.expr | None = None
     """The expression that a change replaces."""
     reader: ast.Call | None = None
-    """The call that reads the file of settings of which this is one."""
+    """The call that read the settings file to which this setting belongs."""
 
     @property
     def file(self) -> str:
