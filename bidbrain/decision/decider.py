@@ -25,6 +25,7 @@ from bidbrain.decision.on_demand import (
 )
 from bidbrain.decision.reserved import ReservedOffer, ReservedTerms, reserved_part, without_reserved
 from bidbrain.decision.roaming import GangNow, Roaming
+from bidbrain.outbid.bid import BidTerms
 from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, Strategy, gang_works
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
@@ -59,7 +60,7 @@ class Decider:
     between regions. `held_price` is what the disk and the address of one machine of a purchase cost, in nano-dollars
     per hour. A first lease is as long as `lease`, in markets whose machines boot slowly as `slow_leases`. With
     `caps_bids`, no bid is above `most_bid`, or above the on-demand price if that is None. In the markets of
-    `known_odds`, the strategy knows how often a bid is outbid.
+    `bid_terms`, which are those of hosts, it is known how often a bid is outbid.
     """
 
     offers: tuple[Offer, ...]
@@ -81,7 +82,7 @@ class Decider:
     caps_bids: bool = False
     most_bid: int | None = None
     reserved: tuple[ReservedOffer, ...] = ()
-    known_odds: frozenset[Market] = frozenset()
+    bid_terms: Mapping[Market, BidTerms] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -129,7 +130,7 @@ class Decider:
         """The most that may be bid: the job's highest bid or the on-demand price, and where bids are paid and nothing
         tells how often they are outbid, little more than the price of the moment."""
         most = offer.on_demand if self.most_bid is None else self.most_bid
-        if not cloud_terms(offer.market.cloud).pays_bid or offer.market in self.known_odds:
+        if not cloud_terms(offer.market.cloud).pays_bid or offer.market in self.bid_terms:
             return most
         return min(most, round(situation.price(offer) * PAID_MARGIN))
 

@@ -16,7 +16,7 @@ A machine costs its bid, or, under a clearing price, what the host asks without 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import expm1, inf
@@ -26,7 +26,7 @@ import numpy as np
 
 from bidbrain.cost import EvictionLoss
 from bidbrain.outbid.odds import OutbidOdds
-from bidbrain.outbid.record import HostRecord, level_of
+from bidbrain.outbid.record import HostRecord, OwnRun, level_of
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, bid_usd
 
 MARGINS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -147,11 +147,17 @@ class HeldBid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BidAdviser:
-    """The best bid of a job by the odds of a market, and what to do with a machine."""
+    """The best bid of a job by the odds of a market, and what to do with a machine. No bid is above `most`."""
 
     odds: OutbidOdds
     terms: BidTerms
     record: HostRecord
+    most: int | None = None
+
+    @classmethod
+    def of(cls, record: HostRecord, own: Sequence[OwnRun], terms: BidTerms, most: int | None = None) -> BidAdviser:
+        """The adviser at the moment of the last snapshot, after some runs of the job's own."""
+        return cls(OutbidOdds.of(record, own), terms, record, most)
 
     def best(self, work_hours: float) -> Advice | None:
         """The machine to rent; None if no host can be had."""
@@ -211,13 +217,17 @@ class BidAdviser:
         columns = (column.tolist() for column in (*listed.columns[1:], listed.usual))
         for host, least, on_demand, usual in zip(*columns, strict=True):
             if host != but:
-                yield HostBid(host, None, on_demand / NANOS_PER_DOLLAR)
+                if on_demand:
+                    yield HostBid(host, None, on_demand / NANOS_PER_DOLLAR)
                 yield from self._bids(usual, host, least, on_demand, None)
 
     def _bids(self, usual: int, host: int, least_bid: int, on_demand: int, asked: int | None) -> Iterator[HostBid]:
-        """The bids that run on a host while a minimum bid is usual, the lowest first, up to the price on demand."""
+        """The bids that run on a host while a minimum bid is usual, the lowest first, up to the price on demand, if
+        that is known."""
         amounts = [least_bid, *(round(least_bid * (1 + margin)) for margin in MARGINS[1:])]
-        amounts = [amount for amount in amounts if amount <= max(on_demand, least_bid)]
+        limits = [max(on_demand, least_bid)] if on_demand else []
+        limits += [] if self.most is None else [self.most]
+        amounts = [amount for amount in amounts if amount <= min(limits, default=amount)]
         outbid = self.odds.outbid_per_hour(level_of(np.array(amounts, dtype=np.int64), usual or least_bid))
         displaced = self.odds.displaced_per_hour(host)
         for amount, rate in zip(amounts, outbid.tolist(), strict=True):

@@ -16,15 +16,15 @@ from pricing_data.units import NANOS_PER_DOLLAR, bid_usd
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostMarket:
-    """The odds of a market at a moment, and its last snapshot."""
+    """The snapshots of a market until a moment, of which there is at least one, and its odds then."""
 
     odds: OutbidOdds
+    record: HostRecord
     newest: HostRecord
 
     @classmethod
     def of(cls, record: HostRecord) -> HostMarket:
-        """The market by its snapshots, of which there is at least one."""
-        return cls(OutbidOdds.of(record), record.newest())
+        return cls(OutbidOdds.of(record), record, record.newest())
 
     def hazard(self, bid: int) -> Hazard:
         """The losses of a machine at a bid, from both causes together, and the evidence in words."""

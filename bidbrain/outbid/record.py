@@ -39,8 +39,8 @@ class HostRecord:
     """Snapshots of a market, a row for each host that a bid could have at that moment, in order of time.
 
     `at` is in microseconds, `host` an id that stays the same between snapshots, `least_bid` and `on_demand` are
-    nano-dollars for an hour of the machine. Each snapshot lists all hosts of the market: who is missing was not to be
-    had.
+    nano-dollars for an hour of the machine; an unknown price on demand is 0. Each snapshot lists all hosts of the
+    market: who is missing was not to be had.
     """
 
     at: Ints

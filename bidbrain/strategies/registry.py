@@ -165,9 +165,15 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
 
 def _margin(offer: Offer, inputs: StrategyInputs) -> float:
     """The margin above the price of a market of hosts at which a machine's work is cheapest, its time included."""
+    price = int(inputs.histories[offer.market].prices[-1])
+    return inputs.hosts[offer.market].margin(price, offer.on_demand, bid_terms(offer, inputs))
+
+
+def bid_terms(offer: Offer, inputs: StrategyInputs) -> BidTerms:
+    """The terms by which bids for a machine of a market of hosts are compared."""
     baseline, overheads = inputs.baseline, inputs.overheads
     usual = usual_price_of_time(inputs).usd_per_hour if inputs.value_of_time is None else inputs.value_of_time
-    terms = BidTerms(
+    return BidTerms(
         loading_hours=0.0,
         startup_hours=(overheads.startup + overheads.eviction) / HOUR,
         checkpoint_every_hours=inputs.checkpoints.write / HOUR * CHECKPOINTS_APART,
@@ -175,7 +181,6 @@ def _margin(offer: Offer, inputs: StrategyInputs) -> float:
         disk_usd_per_hour=0.0,
         time_usd_per_hour=usual * offer.nu / (baseline.machines * baseline.offer.nu),
     )
-    return inputs.hosts[offer.market].margin(int(inputs.histories[offer.market].prices[-1]), offer.on_demand, terms)
 
 
 def _hazard_at_bid(offer: Offer, inputs: StrategyInputs, margins: Mapping[Market, float]) -> Hazard | None:

@@ -31,6 +31,7 @@ from spotctl.home.errors import BadRequest
 from spotctl.home.installation import INTENT_TAG
 
 if TYPE_CHECKING:
+    from bidbrain.outbid.record import HostRecord
     from pricing_data.series import PriceSeries
     from spotctl.clouds.doctor import Check
     from spotctl.home.quotas import Quota
@@ -149,7 +150,7 @@ class MachineEnd:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A machine as its provider lists it, paid from `started` to `ended`, since when a PAUSED one does not run.
-    `address` is how its peers reach it.
+    `address` is how its peers reach it, and `host` the host that it is on, where each host runs the highest bid.
 
     The last six are what its agent says (`CloudProvider.with_status`), and a provider leaves them unset:
     when it will be evicted, the name of the payload it was last given, that payload's exit code (negative: the signal
@@ -166,6 +167,7 @@ class Machine:
     address: str = ""
     ended: int | None = None
     end_reason: EndReason | None = None
+    host: int | None = None
     warned_until: int | None = None
     work: str = ""
     exit_code: int | None = None
@@ -295,6 +297,24 @@ class CloudProvider(ABC):
         """
         return Holdings()
 
+    @property
+    def look_at_hosts_every(self) -> int | None:
+        """How often bids are compared with those that hosts ask for, in microseconds; None: the cloud has no hosts
+        that run the highest bid, or bids are to stay."""
+        return None
+
+    def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord | None:
+        """The hosts of a market that a bid could have now; None unless each of its hosts runs the highest bid."""
+        return None
+
+    def raise_bid(self, machine: str, bid: int) -> int:
+        """Bids more for a machine, and returns its bid as the cloud then has it. The call may be repeated.
+
+        NotFound: the machine is gone, or never was. BadRequest: bids for it cannot be changed. Unanswered: it may have
+        been raised; `list` shows it.
+        """
+        raise BadRequest(f"{machine}: {self.name} has no bids that change")
+
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         """The quotas that machines of these types count against in a region: as spot machines, and on demand.
 
@@ -420,6 +440,13 @@ class ForwardingProvider(CloudProvider):
 
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         return self._provider.holdings(market, spot=spot, disk_gib=disk_gib)
+
+    @property
+    def look_at_hosts_every(self) -> int | None:
+        return self._provider.look_at_hosts_every
+
+    def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord | None:
+        return self._provider.hosts(market, disk_gib=disk_gib)
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         return self._provider.quotas(region, instance_types)

@@ -278,6 +278,17 @@ class SeveralClouds(WallClock, CloudProvider):
     def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
         return self._named(market.cloud).holdings(market, spot=spot, disk_gib=disk_gib)
 
+    @property
+    def look_at_hosts_every(self) -> int | None:
+        spans = (cloud.look_at_hosts_every for cloud in self._clouds.values())
+        return min((span for span in spans if span is not None), default=None)
+
+    def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord | None:
+        return self._named(market.cloud).hosts(market, disk_gib=disk_gib)
+
+    def raise_bid(self, machine: str, bid: int) -> int:
+        return self._of(machine).raise_bid(machine, bid)
+
     def close(self) -> None:
         for cloud in self._clouds.values():
             cloud.close()

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from bidbrain.billing import Bill, BillingRule, End, Life, Prices, fixed_price, highest_price, rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
@@ -36,11 +38,21 @@ class Tariff:
     rule: Callable[[Market], BillingRule]
     prices: Callable[[Market, int], PriceSeries]
 
-    def paid(self, allocation: Allocation, now: int) -> Prices:
-        """The price of a machine of an allocation: constant on demand and where bids are paid, otherwise the history of
-        its market."""
-        fixed = fixed_price(allocation.market.cloud, allocation.bid, allocation.on_demand)
-        return self.prices(allocation.market, now) if fixed is None else fixed
+    def paid(self, allocation: Allocation, held: Held, now: int) -> Prices:
+        """The price of a machine of an allocation: constant on demand, its bids where these are paid, otherwise the
+        history of its market."""
+        fixed = fixed_price(allocation.market.cloud, held.bid, allocation.on_demand)
+        if fixed is None:
+            return self.prices(allocation.market, now)
+        return bids_paid(allocation.market, held, now) if len(held.bids) > 1 else fixed
+
+
+def bids_paid(market: Market, held: Held, now: int) -> PriceSeries:
+    """The bids of a machine until now, as the history of its price. A raised bid counts for all of the second in which
+    it was raised: the bill has one price for each second, and must not be below that of the cloud."""
+    steps = {_second_of(held, at): bid for at, bid in sorted(held.bids)}
+    steps.setdefault(max(now, held.ended or 0, *steps), held.bids[-1][1])
+    return PriceSeries(market, np.array(list(steps), dtype=np.int64), np.array(list(steps.values()), dtype=np.int64))
 
 
 def tariff_of(provider: CloudProvider, started: int) -> Tariff:
@@ -68,7 +80,7 @@ def used(state: RunState, now: int, tariff: Tariff) -> int:
         allocation, life = state.allocations[held.allocation], life_of(held, now)
         if held.alive:
             life = replace(life, ended=End.HANDED_ON)
-        bill = tariff.rule(allocation.market).bill(life, tariff.paid(allocation, now))
+        bill = tariff.rule(allocation.market).bill(life, tariff.paid(allocation, held, now))
         amount += bill.amount + _extra(state, held, life.end)
     return amount
 
@@ -103,7 +115,7 @@ def hourly(state: RunState) -> int:
     )
     for held in state.alive:
         allocation = state.allocations[held.allocation]
-        amount += allocation.highest_price + allocation.disk + allocation.address
+        amount += allocation.highest_price(held.bid) + allocation.disk + allocation.address
     return amount
 
 
@@ -114,6 +126,15 @@ def renewed(state: RunState, machines: Iterable[str], until: int, now: int, tari
         _flat(state, held, max(until + teardown, gone), tariff) - _flat(state, held, gone, tariff)
         for held, gone in zip(alive, (_gone_at(held, now, teardown) for held in alive), strict=True)
     )
+
+
+def raised(state: RunState, machine: str, bid: int, now: int, tariff: Tariff, teardown: int) -> int:
+    """The amount that a higher bid adds to the committed one, until the machine's lease has ended."""
+    held = state.machines[machine]
+    higher = replace(held, bids=(*held.bids, (now, bid)))
+    since, gone = _second_of(held, now), _gone_at(held, now, teardown)
+    after, before = (_flat(state, each, gone, tariff) - _flat(state, each, since, tariff) for each in (higher, held))
+    return after - before
 
 
 def bought(market: Market, machines: int, ceiling: int, lease: int, tariff: Tariff, extra: int = 0) -> int:
@@ -141,7 +162,12 @@ def life_of(held: Held, now: int) -> Life:
 def bill_of(state: RunState, held: Held, now: int, tariff: Tariff) -> Bill:
     """The bill of a machine alone. The ledger uses this bill, too, so that ledger and budget agree."""
     allocation = state.allocations[held.allocation]
-    return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, now))
+    return tariff.rule(allocation.market).bill(life_of(held, now), tariff.paid(allocation, held, now))
+
+
+def _second_of(held: Held, at: int) -> int:
+    """The beginning of the billed second of a machine that a moment is in."""
+    return at - (at - held.started) % SECOND
 
 
 def seconds_of(held: Held, end: int) -> int:
@@ -167,4 +193,5 @@ def _flat(state: RunState, held: Held, end: int, tariff: Tariff) -> int:
     """The bill of a life at the highest possible price throughout."""
     allocation = state.allocations[held.allocation]
     life = Life(held.started, max(end, held.started), End.LEFT)
-    return tariff.rule(allocation.market).bill(life, allocation.highest_price).amount + _extra(state, held, end)
+    price = allocation.highest_price(held.bid)
+    return tariff.rule(allocation.market).bill(life, price).amount + _extra(state, held, end)

@@ -140,10 +140,11 @@ class RentIntended:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """One rented machine."""
+    """One rented machine, and the host that it is on, where each host runs the highest bid."""
 
     id: str
     started: int
+    host: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +213,41 @@ class ReturnScheduled:
     allocation: int
     at: int
     machines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BidIntended:
+    """The bid of a machine is about to be raised; `why` has the figures. From here on it counts, unless its outcome
+    says otherwise."""
+
+    intent: int
+    id: str
+    bid: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BidChanged:
+    """The bid of a machine, as its cloud has it: the outcome of an intent, or (`intent` 0) found in a list.
+
+    `refused` is why the cloud has not raised it.
+    """
+
+    intent: int
+    id: str
+    bid: int
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostsListed:
+    """A look at a market in which each host runs the highest bid: how many hosts a bid could have, and the lowest and
+    the usual (median) of their minimum bids; 0 without any."""
+
+    market: MarketText
+    hosts: int
+    least: int
+    usual: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,7 +517,7 @@ class RunEnded:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-Intended = RentIntended | RenewIntended | ReturnIntended
+Intended = RentIntended | RenewIntended | ReturnIntended | BidIntended
 Alarm = BudgetExceeded | LoginAwaited
 """Things that the user may want to change while a run goes on."""
 Event = (
@@ -497,6 +533,8 @@ Event = (
     | Renewed
     | Returned
     | ReturnScheduled
+    | BidChanged
+    | HostsListed
     | BootAdvanced
     | BootSilent
     | MachineRan

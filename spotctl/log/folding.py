@@ -110,7 +110,16 @@ def _rented(state: RunState, event: ev.Rented, at: int) -> RunState:
     """Machines may come in several events: those of a lost answer are found by listing."""
     order = state.orders[event.intent]
     came = {
-        granted.id: Held(granted.id, event.intent, granted.started, order.lease_until, at, signed_at=at)
+        granted.id: Held(
+            granted.id,
+            event.intent,
+            granted.started,
+            order.lease_until,
+            at,
+            signed_at=at,
+            host=granted.host,
+            bids=() if order.bid is None else ((granted.started, order.bid),),
+        )
         for granted in event.machines
     }
     allocations = dict(state.allocations)
@@ -178,6 +187,23 @@ def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
         until, alive = intent.lease_until, [name for name in intent.machines if state.machines[name].alive]
         state = _machines(state, alive, lambda held: _changed(held, lease_until=max(until, held.lease_until)))
     return _closed(state, event.intent)
+
+
+def _bids_more(state: RunState, event: ev.BidIntended, at: int) -> RunState:
+    """The raised bid counts before it is sent."""
+    bids = (*state.machines[event.id].bids, (at, event.bid))
+    return _changed(_machine(_intended(state, event, at), event.id, bids=bids), reason=event.why)
+
+
+def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
+    bids = state.machines[event.id].bids
+    if event.intent in state.open:
+        # The time between the intent and its outcome counts at the bid that came of it.
+        *before, (at, _) = bids
+        bids = tuple(before)
+    if event.bid != bids[-1][1]:
+        bids = (*bids, (at, event.bid))
+    return _machine(_closed(state, event.intent), event.id, bids=bids)
 
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
@@ -368,6 +394,8 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ),
     ev.Returned: lambda state, event, _: _closed(state, event.intent),
     ev.ReturnScheduled: _leaves,
+    ev.BidIntended: _bids_more,
+    ev.BidChanged: _bid_changed,
     ev.BootAdvanced: lambda state, event, at: _machine(
         state, event.id, stage=event.stage, sign=event.sign, signed_at=at
     ),

@@ -59,10 +59,9 @@ class Allocation:
         """The on-demand list price of a machine; if that of reserved machines is unknown, what they cost."""
         return self.list_price or self.on_demand
 
-    @property
-    def highest_price(self) -> int:
-        """The most that an hour of one of the machines can cost, in nano-dollars, without disk and address."""
-        return highest_price(self.market.cloud, self.bid, self.on_demand)
+    def highest_price(self, bid: int | None) -> int:
+        """The most that an hour of one of the machines can cost at a bid, in nano-dollars, without disk and address."""
+        return highest_price(self.market.cloud, bid, self.on_demand)
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,8 @@ class Held:
     `ran` is when it was first seen running. `turns` alternate between when it began to work and when it stopped, as far
     as the work reports it. `returned_at` is when its return was last requested. `leaves_at` is when it is returned
     apart from its allocation: the budget does not cover another lease. `cards`, noted at `cards_at`, is how busy its
-    GPUs are, and `traffic`, noted at `traffic_at`, what it has received and sent.
+    GPUs are, and `traffic`, noted at `traffic_at`, what it has received and sent. `bids` are what it has bid, each from
+    a moment on, and `host` is where, if that is known; a machine on demand has none.
     """
 
     id: str
@@ -101,6 +101,13 @@ class Held:
     traffic_at: int = 0
     ended: int | None = None
     end_reason: str = ""
+    host: int | None = None
+    bids: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def bid(self) -> int | None:
+        """The bid of the machine now; None on demand."""
+        return self.bids[-1][1] if self.bids else None
 
     @property
     def alive(self) -> bool:

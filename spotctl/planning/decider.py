@@ -18,7 +18,7 @@ from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import StrategyInputs
 from bidbrain.strategies.known_spells import spell_of_prices, spot_spell
 from bidbrain.strategies.names import DEADLINE, REGIONS, known, of_earlier_version
-from bidbrain.strategies.registry import default_for, set_up
+from bidbrain.strategies.registry import bid_terms, default_for, set_up
 from pricing_data.catalog import Catalog
 from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market
@@ -98,7 +98,7 @@ def build_decider(
         caps_bids=True,
         most_bid=spec.max_bid,
         reserved=fleet.reserved,
-        known_odds=frozenset(fleet.market_history.hosts),
+        bid_terms={offer.market: bid_terms(offer, inputs) for offer in fleet.offers if offer.market in inputs.hosts},
     )
     return named, decider
 

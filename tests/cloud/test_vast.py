@@ -1,4 +1,5 @@
-"""A launch on the simulated Vast.ai: a script through ten evictions by higher bids, and its cost against the books."""
+"""Launches on the simulated Vast.ai: a script through ten evictions by higher bids, another whose bid is raised before
+one comes, and their costs against the books."""
 
 from __future__ import annotations
 
@@ -127,3 +128,28 @@ def test_a_script_runs_to_its_end_through_ten_higher_bids(made: Laptop) -> None:
     assert cost["evictions"] == OUTBIDS
     assert cost["total_usd"] >= books
     assert json.loads(made.spotctl("gc", "--json"))["resources"] == []
+
+
+def test_a_bid_is_raised_while_the_market_rises_and_before_another_bid_comes(made: Laptop) -> None:
+    (made.home / "config.toml").write_text("[vast]\nlook_minutes = 0.05\n")
+    job = made.job("rise", '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"')
+    process = made.begun("launch", job, "--yes")
+    ours = made.working(set())
+    first = ours.price
+    assert first is not None
+    for host in made.market.hosts:
+        if host is not ours.host:
+            made.market.outbid(host, 2 * first)
+    eventually(lambda: (ours.price or 0) > first)
+    # A bid that would have paused the machine before.
+    made.market.outbid(ours.host, first * 1.005)
+    assert ours.granted is not None
+    made.containers.touch(ours, "/tmp/go")
+    out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    assert "bid raised from" in out + err
+    assert len(made.market.contracts) == 1
+    books = sum(made.market.billed(ours))
+    cost = json.loads(made.spotctl("report", "cost", "--job", "rise", "--json"))
+    assert cost["evictions"] == 0
+    assert cost["total_usd"] >= books

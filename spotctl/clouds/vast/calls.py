@@ -111,6 +111,12 @@ class VastCalls:
                 if not token:
                     return listed
 
+    def change_bid(self, number: int, usd: float) -> None:
+        """Sets the bid of an instance, for an hour of the whole machine."""
+        with in_contract(of_call):
+            what, body = f"bid of instance {number}", {"client_id": "me", "price": usd}
+            self._answer("bid", "PUT", f"/api/v0/instances/bid_price/{number}/", what, body)
+
     def destroy(self, number: int) -> bool:
         """Ends an instance and its bill; False if there is none."""
         try:

@@ -19,6 +19,7 @@ _KEY_FILES = ("~/.config/vastai/vast_api_key", "~/.vast_api_key")
 """Where the official client keeps the key, and where it kept it before."""
 
 _LEAST_DISK_GB = 8
+_MOST_LOOK_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +27,23 @@ class VastSettings:
     """`[vast]`. `image` is a container image with apt or Python 3.11; `disk_gib` is for jobs that name no size.
 
     Hosts that Vast.ai has not verified are left out unless `unverified`, and so are hosts whose reliability is below
-    `least_reliability`.
+    `least_reliability`. A run compares its bids with those that hosts ask for every `look_minutes`; 0: it looks at no
+    hosts, and its machines keep their bids.
     """
 
     image: str = "nvidia/cuda:12.8.1-cudnn-runtime-ubuntu24.04"
     disk_gib: int = 32
     unverified: bool = False
     least_reliability: float = 0.95
+    look_minutes: float = 0.0
 
     def __post_init__(self) -> None:
         if self.disk_gib < _LEAST_DISK_GB:
             raise ValueError(f"{_LEAST_DISK_GB} or more in disk_gib, which Vast.ai asks for, not {self.disk_gib}")
         if not 0 <= self.least_reliability <= 1:
             raise ValueError(f"from 0 to 1 in least_reliability, not {self.least_reliability}")
+        if not 0 <= self.look_minutes <= _MOST_LOOK_MINUTES:
+            raise ValueError(f"from 0 to {_MOST_LOOK_MINUTES} in look_minutes, not {self.look_minutes}")
 
 
 def address(setting: str | None) -> str:

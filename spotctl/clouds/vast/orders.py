@@ -149,6 +149,14 @@ def state_of(row: Mapping[str, Any]) -> MachineState:
     return MachineState.RUNNING if actual == "running" else MachineState.STARTING
 
 
+def bid_of(row: Mapping[str, Any]) -> int | None:
+    """The bid of an instance that runs, which is its price; None if it is paused, or was rented on demand."""
+    costs = row.get("dph_base")
+    if row.get("is_bid") is not True or state_of(row) is MachineState.PAUSED or not isinstance(costs, int | float):
+        return None
+    return round(costs * NANOS_PER_DOLLAR)
+
+
 def started_at(row: Mapping[str, Any]) -> int | None:
     """When an instance was made, as its list says."""
     seconds = row.get("start_date")

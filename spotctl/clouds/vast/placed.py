@@ -40,7 +40,8 @@ class ListTimes:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One machine of an order, asked for at `asked`; `number` is that of its instance, None without an answer.
+    """One machine of an order, asked for at `asked`; `number` is that of its instance, None without an answer, and
+    `host` the host whose offer was taken.
 
     `sought` is since when lists are expected to show it: its answer came then, or was first missed. `is_checked` once
     it was read back, `is_listed` once a list has shown it, `returning` once it is to be destroyed. `paused` is since
@@ -58,6 +59,7 @@ class Placed:
     missing: int | None = None
     ended: int | None = None
     reason: EndReason | None = None
+    host: int | None = None
 
     def listed(self, now: int, *, is_paused: bool) -> Self:
         """The machine after a list that shows it, maybe after others lacked it for so long that it counted as gone."""

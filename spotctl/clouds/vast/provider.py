@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bidbrain.outbid.record import HostRecord
 from pricing_data.market import LINUX, Market
 from pricing_data.sources.base import Rejects
-from pricing_data.units import HOUR, NANOS_PER_DOLLAR
+from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, bid_usd
 from spotctl.clouds.errors import Answers, NoCapacity, NotFound, Unanswered, UnknownRefusal, each, in_contract
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
@@ -23,6 +25,7 @@ from spotctl.clouds.remote.prices import holdings_of
 from spotctl.clouds.vast import offers, orders
 from spotctl.clouds.vast.calls import VastCalls, VastRow, of_call
 from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings, address
+from spotctl.clouds.vast.hosts import folder_of, keep_snapshot
 from spotctl.clouds.vast.offers import HostOffer
 from spotctl.clouds.vast.orders import VastLabel
 from spotctl.clouds.vast.placed import ListTimes, Order, Placed, VastOrders
@@ -33,6 +36,10 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
+
+
+_SAME_BID = 1e-3
+"""Vast.ai may round bids."""
 
 
 class VastProvider(RentingProvider):
@@ -47,11 +54,12 @@ class VastProvider(RentingProvider):
         ledger: VastOrders,
         agents: RemoteAgents,
         prices: PriceBook,
+        snapshots: Path,
         times: ListTimes | None = None,
     ) -> None:
         super().__init__(agents, prices)
         self._calls, self._settings, self._ledger = calls, settings, ledger
-        self._times = times or ListTimes()
+        self._snapshots, self._times = snapshots, times or ListTimes()
         # From the last list, so that a link to a machine needs no call.
         self._rows: dict[int, tuple[VastLabel, VastRow]] = {}
 
@@ -107,7 +115,7 @@ class VastProvider(RentingProvider):
         start_up = self._agents.start_up(request, CLOUD_NAME)
         body = orders.body(request, label, self._settings, start_up, private)
         for offer in chosen:
-            self._ledger.change(order.key, partial(_having, Placed(index, self.now())))
+            self._ledger.change(order.key, partial(_having, Placed(index, self.now(), host=offer.machine)))
             try:
                 number = self._calls.order(offer.ask, body)
             except Unanswered:
@@ -140,17 +148,40 @@ class VastProvider(RentingProvider):
         """The offers of a market that a request may take, the cheapest first."""
         market = request.market
         most = self._prices.on_demand(market) if request.bid is None else request.bid
-        disk = request.disk_gib or self._settings.disk_gib
-        count = int(market.instance_type.partition("x")[0])
+        chosen = self._on_offer("ondemand" if request.bid is None else "bid", market, request.disk_gib)
+        return iter(sorted((offer for offer in chosen if offer.price <= most), key=attrgetter("price")))
+
+    def _on_offer(self, kind: str, market: Market, disk_gib: int | None) -> list[HostOffer]:
+        """The offers of a market with room for a disk."""
+        disk, count = disk_gib or self._settings.disk_gib, int(market.instance_type.partition("x")[0])
         filters = {**offers.wanted(self._settings), "num_gpus": {"eq": count}, "disk_space": {"gte": disk}}
         with in_contract(of_call):
-            rows = self._calls.search("ondemand" if request.bid is None else "bid", filters, disk)
-        chosen = Rejects("offers").good(offers.offer_of, rows)
-        return iter(
-            sorted(
-                (offer for offer in chosen if offer.market == market and offer.price <= most), key=attrgetter("price")
-            )
-        )
+            rows = self._calls.search(kind, filters, disk)
+        return [offer for offer in Rejects("offers").good(offers.offer_of, rows) if offer.market == market]
+
+    @property
+    def look_at_hosts_every(self) -> int | None:
+        return round(self._settings.look_minutes * MINUTE) or None
+
+    def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord:
+        """See `CloudProvider`. The snapshot is kept with those of fetches; it has no prices on demand."""
+        on_offer, now = self._on_offer("bid", market, disk_gib), self.now()
+        keep_snapshot(self._snapshots, now, on_offer)
+        return HostRecord.of([(now, offer.machine, offer.price, 0) for offer in on_offer])
+
+    def raise_bid(self, machine: str, bid: int) -> int:
+        """See `CloudProvider`. It is read back: what bids more than that is destroyed."""
+        if (number := orders.contract_of(machine)) is None:
+            raise NotFound(f"{machine}: never existed", (machine,))
+        self._calls.change_bid(number, bid / NANOS_PER_DOLLAR)
+        if (row := self._calls.instance(number)) is None:
+            raise NotFound(f"{machine}: gone", (machine,))
+        actual = orders.bid_of(row) or bid
+        if actual > bid * (1 + _SAME_BID):
+            self.terminate([machine])
+            wrong = f"{machine}: a bid of {bid_usd(bid)} was taken as one of {bid_usd(actual)}, so it was destroyed"
+            raise UnknownRefusal(wrong, "other bid")
+        return bid if actual > bid * (1 - _SAME_BID) else actual
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`. What is missing from Vast.ai's list is known from the orders of this home."""
@@ -186,7 +217,9 @@ class VastProvider(RentingProvider):
             state = state if placed.ended is None else MachineState.GONE
         elif placed.ended is not None:
             state = MachineState.LEAVING
-        return _machine(order.label(placed.index), number, state, placed.asked, placed)
+        machine = _machine(order.label(placed.index), number, state, placed.asked, placed)
+        bid = None if row is None else orders.bid_of(row)
+        return machine if bid is None else replace(machine, bid=bid)
 
     def terminate(self, ids: Sequence[str]) -> None:
         """See `CloudProvider`. Tries all, even if one fails; then raises the first failure."""
@@ -275,6 +308,7 @@ def _machine(label: VastLabel, number: int, state: MachineState, started: int, p
         label.tags,
         ended=ended,
         end_reason=reason,
+        host=None if placed is None else placed.host,
     )
 
 
@@ -304,4 +338,5 @@ def provider(
     """See `ProviderPart`."""
     calls = VastCalls(address(settings.text("vast_url")))
     ledger = VastOrders(settings.home / CLOUD_NAME / "orders")
-    return VastProvider(calls, settings.table(CLOUD_NAME, VastSettings), ledger, agents, prices)
+    own = settings.table(CLOUD_NAME, VastSettings)
+    return VastProvider(calls, own, ledger, agents, prices, folder_of(settings))

@@ -322,7 +322,7 @@ def least(state: RunState, held: Held, tariff: Tariff) -> int:
     """The least that a machine without a known end has cost: it may have been evicted, and that hour may be free."""
     allocation, until = state.allocations[held.allocation], known_until(state, held)
     ends = (End.LEFT,) if allocation.bid is None else (End.LEFT, End.EVICTED)
-    prices, rule = tariff.paid(allocation, max(until, held.started)), tariff.rule(allocation.market)
+    prices, rule = tariff.paid(allocation, held, max(until, held.started)), tariff.rule(allocation.market)
     least_bill = min(rule.bill(Life(held.started, max(until, held.started), end), prices).amount for end in ends)
     return least_bill + (allocation.disk + allocation.address) * seconds_of(held, until)
 
@@ -334,8 +334,12 @@ def at_most(state: RunState, tariff: Tariff) -> Tariff:
         if now <= state.at:
             return tariff.prices(market, now)
         known = tariff.prices(market, state.at)
-        of_market = [allocation for allocation in state.allocations.values() if allocation.market == market]
-        highest = max(0 if allocation.bid is None else allocation.highest_price for allocation in of_market)
+        of_market = [
+            (allocation, held)
+            for held in state.machines.values()
+            if (allocation := state.allocations[held.allocation]).market == market
+        ]
+        highest = max(0 if held.bid is None else allocation.highest_price(held.bid) for allocation, held in of_market)
         times, amounts = np.append(known.times, now), np.append(known.prices, highest)
         amounts[-2] = max(highest, amounts[-2])
         return PriceSeries(market, times, amounts)

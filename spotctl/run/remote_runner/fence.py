@@ -190,14 +190,23 @@ class FencedProvider(ForwardingProvider):
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. Unanswered: the object store did not answer, and nothing was bought. NotSent: meanwhile
         the run was asked to stop."""
+        self._hold(f"{request.market}: nothing is bought")
+        if self._stops():
+            raise NotSent("the run ends")
+        return self._provider.create(request)
+
+    def raise_bid(self, machine: str, bid: int) -> int:
+        """See `CloudProvider`. Unanswered: the object store did not answer, and the bid was not raised."""
+        self._hold(f"{machine}: its bid stays")
+        return self._provider.raise_bid(machine, bid)
+
+    def _hold(self, otherwise: str) -> None:
+        """Makes sure that this process may spend money now, and that others would know of it."""
         try:
             self._copy_log()
             self._fence.hold()
         except OSError as error:
-            raise Unanswered(f"{request.market}: nothing is bought while the object store fails: {error}") from None
-        if self._stops():
-            raise NotSent("the run ends")
-        return self._provider.create(request)
+            raise Unanswered(f"{otherwise} while the object store fails: {error}") from None
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         self._fence.check()

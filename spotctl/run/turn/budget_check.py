@@ -19,7 +19,7 @@ from bidbrain.strategies.base import Rent, terms_of
 from pricing_data.errors import PricingDataError
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
-from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, counted, usd_text
+from pricing_data.units import HOUR, NANO_SECONDS_PER_DOLLAR, bid_usd, counted, usd_text
 from spotctl.clouds.boot import first_lease
 from spotctl.clouds.link import LeaseTimes
 from spotctl.home.errors import SpotctlError
@@ -29,7 +29,7 @@ from spotctl.log.outcomes import BUDGET
 from spotctl.planning.forecast import deciders, forecast_job
 from spotctl.planning.values import JobPlan
 from spotctl.run.turn.execute import Journal
-from spotctl.run.turn.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
+from spotctl.run.turn.reconcile import Buy, Instruction, RaiseBid, Renew, ReturnMachines, ScheduleReturn
 
 PREDICTIVE_SHARE = 0.1
 """From this finished share on, a run's own progress predicts its cost; before, the forecast of its plan does, unless it
@@ -242,8 +242,9 @@ class BudgetCheck:
         """
         state, kept, ranked = self._journal.state, list[str](), list[tuple[bool, float, str]]()
         for name in wanted.machines:
-            allocation = state.allocations[state.machines[name].allocation]
-            price = allocation.highest_price / allocation.nu if allocation.nu else inf
+            held = state.machines[name]
+            allocation = state.allocations[held.allocation]
+            price = allocation.highest_price(held.bid) / allocation.nu if allocation.nu else inf
             ranked.append((not allocation.reliable, price, name))
         for _, _, name in sorted(ranked):
             if self._adds(Renew((*kept, name), wanted.until), now) <= left:
@@ -293,6 +294,8 @@ class BudgetCheck:
                 return budget.bought(market, rent.machines, ceiling, lease, self._tariff, held)
             case Renew(machines, until):
                 return budget.renewed(self._journal.state, machines, until, now, self._tariff, self._times.teardown)
+            case RaiseBid(machine, bid):
+                return budget.raised(self._journal.state, machine, bid, now, self._tariff, self._times.teardown)
             case _:
                 return 0
 
@@ -311,6 +314,8 @@ def described(instruction: Instruction) -> str:
             return f"renew the lease{'' if len(machines) == 1 else 's'} of {counted(len(machines), 'machine')}"
         case ReturnMachines(machines):
             return f"return {counted(len(machines), 'machine')}"
+        case RaiseBid(machine, bid):
+            return f"raise the bid of {machine} to {bid_usd(bid)}/h"
         case ScheduleReturn(allocation):
             return f"schedule the return of allocation {allocation}"
 

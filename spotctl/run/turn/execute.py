@@ -42,7 +42,7 @@ from spotctl.log.folding import ABANDONED, fold
 from spotctl.log.store import EventLog
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import KeptOutput
-from spotctl.run.turn.reconcile import Buy, Instruction, Renew, ReturnMachines, ScheduleReturn
+from spotctl.run.turn.reconcile import Buy, Instruction, RaiseBid, Renew, ReturnMachines, ScheduleReturn
 from spotctl.run.work.workload import Workload
 
 T = TypeVar("T")
@@ -184,13 +184,13 @@ class Executor:
                 self._journal.write_within(
                     ev.ReturnScheduled(instruction.allocation, instruction.at, instruction.machines)
                 )
-            case Buy() | Renew() | ReturnMachines():
+            case Buy() | Renew() | ReturnMachines() | RaiseBid():
                 intent = self._intent(instruction)
                 if isinstance(intent, ev.RentIntended):
                     self.crowded = not self._journal.order(intent, self._fits)
                     if self.crowded:
                         return
-                elif isinstance(intent, ev.RenewIntended):
+                elif isinstance(intent, ev.RenewIntended | ev.BidIntended):
                     if not self._journal.write_within(intent):
                         return
                 else:
@@ -212,6 +212,9 @@ class Executor:
             ):
                 # Later renewals extended the same leases at least as far: sent now, it would shorten them.
                 self._journal.write(ev.Renewed(intent.intent))
+            elif isinstance(intent, ev.BidIntended):
+                # The next list shows whether it was raised: the market has moved on since.
+                continue
             elif now >= self._ask_again.get(intent.intent, 0):
                 self._finish(intent, repeated=intent.intent not in self._ask_again)
 
@@ -339,7 +342,7 @@ class Executor:
         unlisted = {name for name in known if failure is not None and name.startswith(failure.parts)}
         return unlisted | {machine.id for machine in listed if machine.state not in over}
 
-    def _intent(self, instruction: Buy | Renew | ReturnMachines) -> Intended:
+    def _intent(self, instruction: Buy | Renew | ReturnMachines | RaiseBid) -> Intended:
         number = self._journal.state.intents + 1
         match instruction:
             case Buy(rent, reliable):
@@ -363,6 +366,8 @@ class Executor:
                 return ev.RenewIntended(number, machines, until)
             case ReturnMachines(machines, reason):
                 return ev.ReturnIntended(number, machines, reason)
+            case RaiseBid(machine, bid, why):
+                return ev.BidIntended(number, machine, bid, why)
 
     def _finish(self, intent: Intended, *, repeated: bool = False) -> None:
         match intent:
@@ -373,6 +378,8 @@ class Executor:
             case ev.ReturnIntended():
                 returned = self.retry(lambda: self._return(intent))
                 outcome = None if returned is None else ev.Returned(intent.intent)
+            case ev.BidIntended():
+                outcome = self._raise_bid(intent)
         if outcome is not None:
             self._journal.write(outcome)
 
@@ -414,7 +421,9 @@ class Executor:
             return None
         if machines is None:
             return None
-        return ev.Rented(intent.intent, tuple(ev.Granted(machine.id, machine.started) for machine in machines))
+        return ev.Rented(
+            intent.intent, tuple(ev.Granted(machine.id, machine.started, machine.host) for machine in machines)
+        )
 
     def _renew(self, intent: ev.RenewIntended) -> Event | None:
         def call() -> bool:
@@ -439,6 +448,17 @@ class Executor:
         except ProviderError:
             return False
         return True
+
+    def _raise_bid(self, intent: ev.BidIntended) -> Event | None:
+        (_, before), _ = self._journal.state.machines[intent.id].bids[-2:]
+        try:
+            bid = self.retry(lambda: self._provider.raise_bid(intent.id, intent.bid), refusals=(ProviderError,))
+        except (ProviderError, BadRequest) as error:
+            self._journal.write(ev.BidChanged(intent.intent, intent.id, before, str(error)))
+            if action_for(error) is ErrorAction.STOP:
+                raise
+            return None
+        return None if bid is None else ev.BidChanged(intent.intent, intent.id, bid)
 
     def _return(self, intent: ev.ReturnIntended) -> bool:
         if self._kept is not None:

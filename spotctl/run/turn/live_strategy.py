@@ -31,6 +31,7 @@ from spotctl.planning.cost import beta_of, first_hour, usd_per_work
 from spotctl.planning.forecast import forecast_of
 from spotctl.planning.values import Choice, JobPlan
 from spotctl.run.environment import RunEnvironment
+from spotctl.run.turn.bidding import LiveBids
 from spotctl.run.turn.budget_check import PlayedRest
 from spotctl.run.turn.ending import RunLimits
 from spotctl.run.turn.execute import Journal
@@ -168,7 +169,8 @@ def rules_of(spec: JobSpec, journal: Journal, environment: RunEnvironment, plan:
     least = spec.resources.machines.least if isinstance(program, Training) else program.nodes.least
     shrinks = not isinstance(program, Training) and program.nodes.is_range
     limits = RunLimits(stated, max(HOUR, round(30 * SECOND * provider.speed)), least, shrinks)
-    return RunRules(strategy, tariff, limits, share_left, rest)
+    bids = LiveBids(plan, journal, environment, work_left)
+    return RunRules(strategy, tariff, limits, share_left, rest, bids=bids)
 
 
 def terms_of(plan: JobPlan, offered: Collection[Market]) -> StrategyTerms:

@@ -21,6 +21,9 @@ _CARDS_EVERY, _CARDS_CHANGE = MINUTE, 10
 _TRAFFIC_EVERY, _TRAFFIC_LEAST, _TRAFFIC_SHARE = MINUTE, 10_000_000, 50
 """How often at most a machine's traffic is noted, and from how many bytes more on: 10 MB, and a 50th of it."""
 
+_SAME_BID = 1e-3
+"""Bids that differ by less than this share are the same: clouds round them."""
+
 _SIGNS_EVERY = MINUTE // 2
 """How often at most a sign of life within a stage of a boot is noted."""
 
@@ -49,6 +52,7 @@ def news(
         *_booting(state, known, now),
         *_changed(state, known, now),
         *_warned(state, known, source),
+        *_bids(state, known),
         *_gpus(state, known, now),
         *_traffic(state, known, now),
         # When they ended is unknown; each is paid for until the end of its lease at the latest.
@@ -103,6 +107,20 @@ def _warned(state: RunState, known: Sequence[Machine], source: str) -> Iterator[
             yield ev.MachineWarned(machine.id, deadline, EVICTION, source)
 
 
+def _bids(state: RunState, known: Sequence[Machine]) -> Iterator[Event]:
+    """Bids that the cloud has: those that were to be raised without an answer, and others that are higher than ours."""
+    raising = {intent.id: intent for intent in state.open.values() if isinstance(intent, ev.BidIntended)}
+    listed = {machine.id: machine.bid for machine in known if machine.state is not MachineState.GONE}
+    for name, intent in raising.items():
+        held = state.machines[name]
+        if not held.alive or listed.get(name) is not None:
+            yield ev.BidChanged(intent.intent, name, listed.get(name) or intent.bid)
+    for name, bid in listed.items():
+        ours = state.machines[name].bid
+        if name not in raising and bid is not None and ours is not None and bid > ours * (1 + _SAME_BID):
+            yield ev.BidChanged(0, name, bid)
+
+
 def _gpus(state: RunState, known: Sequence[Machine], now: int) -> Iterator[Event]:
     """The use of graphics cards, where it has changed noticeably. A machine that does not answer reports none."""
     for machine in known:
@@ -138,7 +156,7 @@ def _unlogged(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:
         # While the order is open it is repeated, and its answer names all its machines; not so when the run ends.
         awaited = intent in state.open and state.stopping is None
         if machine.id not in state.machines and intent in state.orders and not awaited:
-            yield ev.Rented(intent, (ev.Granted(machine.id, machine.started),))
+            yield ev.Rented(intent, (ev.Granted(machine.id, machine.started, machine.host),))
 
 
 def _listed_again(state: RunState, machines: Sequence[Machine]) -> Iterator[Event]:

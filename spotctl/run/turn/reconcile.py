@@ -55,6 +55,15 @@ class ReturnMachines:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseBid:
+    """Bid more for a machine, for the reason `why`."""
+
+    machine: str
+    bid: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduleReturn:
     """Log when an allocation, or some of its machines, will be returned; `replaced`: only if the machines ordered in
     its place were granted."""
@@ -65,7 +74,7 @@ class ScheduleReturn:
     replaced: bool = False
 
 
-Instruction = Buy | Renew | ReturnMachines | ScheduleReturn
+Instruction = Buy | Renew | ReturnMachines | RaiseBid | ScheduleReturn
 
 
 def looks(state: RunState) -> tuple[Look, ...]:

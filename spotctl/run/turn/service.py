@@ -21,6 +21,7 @@ from spotctl.log.state import RunState
 from spotctl.planning.errors import NotInTime, OverBudget
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.turn import observe, reconcile
+from spotctl.run.turn.bidding import LiveBids
 from spotctl.run.turn.budget_check import BudgetCheck, described
 from spotctl.run.turn.ending import EndOfRun, Patience, Reach, RunLimits
 from spotctl.run.turn.execute import Executor, Journal, RetryPolicy
@@ -50,7 +51,8 @@ class RunRules:
     `rest` is the rest of the run after a finished share, for its forecast; None if the plan does not know how much work
     there is. `quotas` is asked before each decision: if the run's parts of the quotas have changed, it returns the new
     ones, and `strategy` is called again; `surplus` are the machines that exceed them. `shared` says whether other runs
-    hold machines that count against the same quotas, and whether an order `fits` next to them.
+    hold machines that count against the same quotas, and whether an order `fits` next to them. `bids` changes those in
+    markets where each host runs the highest one.
     """
 
     strategy: Callable[[], tuple[Strategy, StrategyTerms]]
@@ -62,6 +64,7 @@ class RunRules:
     surplus: Callable[[RunState], tuple[str, ...]] = lambda _: ()
     shared: Callable[[RunState], bool] = lambda _: False
     fits: Callable[[EventLog, ev.RentIntended, int], bool] = lambda *_: True
+    bids: LiveBids | None = None
 
 
 class Runner:
@@ -274,6 +277,8 @@ class Runner:
             self._journal.write(ev.BootSilent(held.id, why, self._executor.console_end(held.id)))
         self._carry_out(self._budget.affordable(reconcile.upkeep(self.state, now, self._times)))
         self._budget.stop_in_time()
+        if self.state.stopping is None and self._rules.bids is not None:
+            self._carry_out(self._budget.affordable(self._rules.bids.of_machines()))
         if self.state.stopping is None:
             self._carry_out(self._budget.affordable(self._purchases(now)))
 

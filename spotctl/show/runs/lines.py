@@ -11,12 +11,12 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
-from pricing_data.units import HOUR, SECOND, counted, moment, usd, usd_text
+from pricing_data.units import HOUR, SECOND, bid_usd, counted, moment, usd, usd_text
 from spotctl.log import boots
 from spotctl.log.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.outcomes import DONE, FAILED
-from spotctl.log.state import EVICTED, Allocation, RunState
+from spotctl.log.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.phrases import hours_text, machines_text, spending_text, terms_text
 from spotctl.show.plans.plan_answers import nodes_text
 from spotctl.show.printable import wrapped
@@ -160,6 +160,13 @@ def _ends_and_refusals(before: RunState, after: RunState) -> list[str]:
     return lines
 
 
+def _bid_line(then: Held, now: Held) -> str:
+    """The line about a bid that was raised; empty if it was not."""
+    if then.bid is None or now.bid is None or now.bid <= then.bid:
+        return ""
+    return f"bid raised from {bid_usd(then.bid)}/h to {bid_usd(now.bid)}/h: {now.id}"
+
+
 def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[str]:
     """The lines about the machines of one allocation: started, warned, ended."""
     lines = list[str]()
@@ -173,6 +180,7 @@ def _changes(before: RunState, after: RunState, allocation: Allocation) -> list[
         seconds = (after.at - after.ordered[allocation.number]) / SECOND
         lines.append(f"{', '.join(stages)} after {seconds:.0f} s: {machines_text(len(now), allocation.market)}")
     lines += [f"returning {name}: {held.silence}" for name, held in now.items() if held.silence != then[name].silence]
+    lines += [line for name, held in now.items() if (line := _bid_line(then[name], held))]
     warned = sum(held.warned_until is not None and then[name].warned_until is None for name, held in now.items())
     if warned:
         lines.append(f"eviction warning: {machines_text(warned, allocation.market)}")

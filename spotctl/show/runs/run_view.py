@@ -254,7 +254,7 @@ def _markets(state: RunState) -> tuple[MarketView, ...]:
     views = list[MarketView]()
     for market in reversed(newest):
         machines = [held for held in state.alive if state.allocations[held.allocation].market == market]
-        bids = [bid for held in machines if (bid := state.allocations[held.allocation].bid) is not None]
+        bids = [held.bid for held in machines if held.bid is not None]
         uses = list[tuple[int, int]]()
         for held in machines:
             if held.gpus is not None and held.gpus.busy is not None and held.gpus.memory is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from pricing_data.units import usd, usd_text
+from pricing_data.units import bid_usd, usd, usd_text
 from spotctl.log import events as ev, folding
 from spotctl.log.state import EVICTED, LogRow, RunState
 from spotctl.show.phrases import machines_text, terms_text
@@ -117,6 +117,8 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
             text = f"refused: {machines_text(order.machines, order.market)}: {words}"
         case ev.Decided(departures=departures) if departures:
             text = f"left the plan: {'; '.join(departures)}"
+        case ev.BidIntended() | ev.BidChanged():
+            text = _of_bid(before, event)
         case ev.BudgetExceeded(action=what):
             text = f"held back by the budget: {what}"
         case ev.BudgetSet(limit=limit):
@@ -126,6 +128,16 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
         case ev.RunEnded(outcome=outcome, message=message):
             text = f"run ended: {outcome}{f' ({message})' if message else ''}"
     return text
+
+
+def _of_bid(before: RunState, event: ev.BidIntended | ev.BidChanged) -> str | None:
+    """The raise with its reason, and what came of it if that is another bid."""
+    match event:
+        case ev.BidIntended(bid=bid, why=why):
+            return f"raising a bid to {bid_usd(bid)}/h: {why}"
+        case ev.BidChanged(id=name, bid=bid, refused=refused) if bid != before.machines[name].bid:
+            return f"{name} bids {bid_usd(bid)}/h{f': {refused}' if refused else ''}"
+    return None
 
 
 def _of_machine(before: RunState, at: int, name: str, what: str) -> TimelineEvent:

@@ -6,16 +6,18 @@ from dataclasses import replace
 
 from hypothesis import given, strategies as st
 
-from bidbrain.billing import billing_rule
+from bidbrain.billing import billing_rule, rule_of_cloud
 from bidbrain.strategies.base import Offer, Rent
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
+from spotctl.clouds.provider import Machine, MachineState
 from spotctl.log import budget, events as ev
 from spotctl.log.budget import Tariff
 from spotctl.log.events import Event
 from spotctl.log.folding import ABANDONED, fold
+from spotctl.log.ledger.project import rows_of
 from spotctl.log.state import LogRow, RunState
-from spotctl.run.turn.observe import settled
+from spotctl.run.turn.observe import news, settled
 from tests.spotctl.run.worlds import MARKETS, OFFERS, ON_DEMAND, PRICES, START, TARIFF
 
 HOURLY = Tariff(lambda _: billing_rule("hourly-refund"), lambda market, _: PRICES[market])
@@ -131,3 +133,66 @@ def test_a_superseded_renewal_frees_nothing() -> None:
     assert budget.committed(overtaken, START + 4 * MINUTE, HOURLY, 0) == 2 * 3600 * ON_DEMAND
     answered = state((0, order(1, 1, None, 20 * MINUTE)), (0, granted(1, 1)), *renewals, (4, ev.Renewed(2)))
     assert answered.machines["m1-0"].lease_until == START + 70 * MINUTE
+
+
+VAST = Market("vast", "vast-us", "verified", "1xRTX_4090")
+LOW, HIGH = 200_000_000, 300_000_000
+BY_BID = Tariff(lambda _: rule_of_cloud("vast"), lambda market, _: PRICES[market])
+RAISE = (10 * MINUTE, ev.BidIntended(2, "m1-0", HIGH, "rivals bid more"))
+
+
+def at_bid(*events: tuple[int, Event]) -> RunState:
+    return state(
+        (0, ev.RunBegan("small", "vast", {}, "", 0)),
+        (0, replace(order(1, 1, LOW, 30 * MINUTE), market=VAST)),
+        (0, granted(1, 1)),
+        *events,
+    )
+
+
+def test_a_raised_bid_is_committed_before_it_is_sent_and_paid_from_then_on() -> None:
+    now = START + 10 * MINUTE
+    more = 20 * 60 * (HIGH - LOW)
+    assert budget.raised(at_bid(), "m1-0", HIGH, now, BY_BID, 0) == more
+    before = budget.committed(at_bid(), now, BY_BID, 0)
+    for course in (at_bid(RAISE), at_bid(RAISE, (10 * MINUTE + SECOND, ev.BidChanged(2, "m1-0", HIGH)))):
+        assert budget.committed(course, now, BY_BID, 0) == before + more
+        later = START + 20 * MINUTE
+        assert budget.spent(course, later, BY_BID) == 600 * LOW + 600 * HIGH
+        assert sum(row.amount for row in rows_of(course, later, BY_BID)) == budget.spent(course, later, BY_BID)
+
+
+def test_a_bid_that_is_raised_within_a_second_counts_for_all_of_it() -> None:
+    """The cloud bills the rest of that second at the new bid."""
+    middle = 10 * MINUTE + SECOND // 2
+    course = at_bid((middle, ev.BidIntended(2, "m1-0", HIGH)), (middle, ev.BidChanged(2, "m1-0", HIGH)))
+    before = budget.committed(at_bid(), START + middle, BY_BID, 0)
+    assert budget.spent(course, START + 20 * MINUTE, BY_BID) == 600 * LOW + 600 * HIGH
+    added = budget.raised(at_bid(), "m1-0", HIGH, START + middle, BY_BID, 0)
+    assert budget.committed(course, START + middle, BY_BID, 0) == before + added
+
+
+def test_a_bid_that_was_not_raised_costs_what_it_did() -> None:
+    refused = at_bid(RAISE, (11 * MINUTE, ev.BidChanged(2, "m1-0", LOW, "it is gone")))
+    later = START + 20 * MINUTE
+    assert refused.open == {}
+    assert budget.spent(refused, later, BY_BID) == 1200 * LOW
+    assert budget.committed(refused, later, BY_BID, 0) == 1800 * LOW
+
+
+def test_a_list_tells_what_became_of_a_bid_whose_answer_was_lost() -> None:
+    for listed in (LOW, HIGH):
+        machine = Machine("m1-0", VAST, listed, MachineState.RUNNING, START, {})
+        (told,) = [each for each in news(at_bid(RAISE), [machine], START, "vast") if isinstance(each, ev.BidChanged)]
+        assert told == ev.BidChanged(2, "m1-0", listed)
+        after = at_bid(RAISE, (11 * MINUTE, told))
+        assert not after.open
+        assert after.machines["m1-0"].bid == listed
+
+
+def test_a_bid_that_somebody_else_has_raised_counts() -> None:
+    machine = Machine("m1-0", VAST, HIGH, MachineState.RUNNING, START, {})
+    assert ev.BidChanged(0, "m1-0", HIGH) in news(at_bid(), [machine], START, "vast")
+    assert budget.spent(at_bid((MINUTE, ev.BidChanged(0, "m1-0", HIGH))), START + 2 * MINUTE, BY_BID) == 60 * (
+        LOW + HIGH
+    )

@@ -56,6 +56,7 @@ def test_the_job_of_an_old_run_is_restored(tmp_path: Path) -> None:
 def test_every_kind_of_event_is_read() -> None:
     since_then = {ev.MachineListedAgain, ev.CardsUsed, ev.TrafficCounted, ev.RowsLost, ev.LoginAwaited, ev.LoginWorks}
     since_then |= {ev.ClockStood, ev.BootAdvanced, ev.BootSilent, ev.BudgetSet}
+    since_then |= {ev.BidIntended, ev.BidChanged, ev.HostsListed}
     assert {type(row.event) for row in rows_of("every")} == set(KINDS.values()) - since_then
 
 

@@ -264,3 +264,42 @@ def test_a_machine_that_counted_as_gone_and_is_listed_again_is_not(made: World, 
     made.api.lists_late = 0.0
     (again,) = provider.list({})
     assert (again.id, again.state, again.ended) == (machine.id, MachineState.RUNNING, None)
+
+
+def test_a_raised_bid_counts_for_the_whole_machine_and_the_list_shows_it(made: World, provider: VastProvider) -> None:
+    (machine,) = provider.create(order(machines=1))
+    (contract,) = alive(made)
+    assert machine.host == contract.host.machine_id
+    assert provider.raise_bid(machine.id, 2 * BID) == 2 * BID
+    (asked,) = [request for request in made.server.requests if "/bid_price/" in request.path]
+    assert asked.json() == {"client_id": "me", "price": 0.4}
+    assert contract.price == 0.4
+    assert [(each.bid, each.host) for each in provider.list(RUN)] == [(2 * BID, machine.host)]
+    made.market.outbid(contract.host, 0.3)
+    assert [each.state for each in provider.list(RUN)] == [MachineState.RUNNING]
+
+
+def test_a_bid_that_became_higher_than_asked_is_destroyed(
+    made: World, provider: VastProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The official client calls the price that of a machine, and says that it has changed one per GPU."""
+    (machine,) = provider.create(order(machines=1))
+    taken = made.market.change_bid
+    monkeypatch.setattr(made.market, "change_bid", lambda contract, price: taken(contract, 8 * price))
+    with pytest.raises(UnknownRefusal, match=r"a bid of \$0.2500 was taken as one of \$2.0000, so it was destroyed"):
+        provider.raise_bid(machine.id, 250_000_000)
+    assert not alive(made)
+
+
+def test_a_bid_for_a_machine_that_is_gone_is_not_raised(provider: VastProvider) -> None:
+    (machine,) = provider.create(order(machines=1))
+    provider.terminate([machine.id])
+    with pytest.raises(NotFound):
+        provider.raise_bid(machine.id, 2 * BID)
+
+
+def test_a_look_at_hosts_is_kept_with_the_snapshots_of_fetches(made: World, provider: VastProvider) -> None:
+    made.market.hosts[0].rival = 0.3
+    listed = provider.hosts(ONE, disk_gib=None)
+    assert sorted(listed.least_bid.tolist()) == [150_000_000] * 5 + [301_000_000]
+    assert len(list((made.folder / "home" / "offers").glob("*.json.gz"))) == 1

@@ -88,7 +88,7 @@ class World:
         folder = self.folder / home
         agents = agents or StandIn(folder / "machines", WallClock())
         calls, ledger = VastCalls(self.server.url), VastOrders(folder / "orders")
-        return VastProvider(calls, VastSettings(), ledger, agents, Prices(), times)
+        return VastProvider(calls, VastSettings(), ledger, agents, Prices(), folder / "offers", times)
 
     @property
     def market(self) -> VastMarket:

@@ -90,3 +90,17 @@ def test_machines_of_an_order_that_are_found_later_are_in_its_line() -> None:
     last = follow(Timeline(), rows(later)).events[-1]
     assert str(last) == "rented 3 x c4.xlarge (sim-east-b), bid $0.0001/h"
     assert last.at == at(0) + MINUTE
+
+
+def test_a_raised_bid_is_said_with_its_figures_and_so_is_a_refusal() -> None:
+    raised: list[tuple[float, ev.Event]] = [
+        (7.0, ev.BidIntended(9, "d", 120_000_000, "outbid 0.4 times an hour")),
+        (7.1, ev.BidChanged(9, "d", 120_000_000)),
+    ]
+    refused: list[tuple[float, ev.Event]] = [
+        (7.2, ev.BidIntended(10, "d", 130_000_000)),
+        (7.3, ev.BidChanged(10, "d", 120_000_000, "it is paused")),
+    ]
+    said = [str(event) for event in follow(Timeline(), rows([*run_events()[:13], *raised, *refused])).events]
+    assert "raising a bid to $0.1200/h: outbid 0.4 times an hour" in said
+    assert said[-1] == "d bids $0.1200/h: it is paused"
