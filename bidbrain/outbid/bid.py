@@ -165,7 +165,11 @@ class BidAdviser:
 
     def advice(self, held: HeldBid, work_hours: float) -> Advice:
         """Whether to hold a machine's bid, to raise it, or to let the machine go for another one, whichever is expected
-        to cost least. A paused machine is held by waiting for it."""
+        to cost least."""
+        return min(self.steps(held, work_hours), key=lambda each: each.usd)
+
+    def steps(self, held: HeldBid, work_hours: float) -> list[Advice]:
+        """All steps for a machine; a paused one is held by waiting for it."""
         usual = self.usual_usd()
         steps = [self._waiting(held, work_hours, usual)] if not held.runs else []
         least = held.bid if held.runs else held.least_bid
@@ -176,7 +180,7 @@ class BidAdviser:
                 steps.append(Advice(step, each, start + self._usd(each, work_hours, usual)))
         if (other := self._elsewhere(work_hours + held.unsaved_hours, usual, held.host)) is not None:
             steps.append(Advice(BidStep.LEAVE, other.bid, other.usd))
-        return min(steps, key=lambda each: each.usd)
+        return steps
 
     def usual_usd(self) -> float:
         """Dollars for an hour of lasting work at the best bids of the last day; infinite if no host was listed."""

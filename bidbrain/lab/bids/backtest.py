@@ -13,8 +13,7 @@ from math import ceil, floor
 from typing import Protocol
 
 from bidbrain.lab.bids.market import Assumptions, GeneratedMarket, OwnMachine
-from bidbrain.outbid.bid import BidAdviser, BidTerms, HeldBid
-from bidbrain.outbid.odds import OutbidOdds
+from bidbrain.outbid.bid import BidAdviser, BidStep, BidTerms, HeldBid
 from bidbrain.outbid.record import Fate, HostRecord, OwnRun
 from pricing_data.units import HOUR
 
@@ -87,18 +86,30 @@ class NoBid:
 
 @dataclass(frozen=True, slots=True)
 class BidBrain:
-    """The bid that is expected to cost least, by the odds that the record shows."""
+    """The bid that is expected to cost least, by the odds that the record shows. Its machine keeps that bid until it is
+    paused, and then goes for another one, as in a launch, unless `steps` are allowed, which then are taken if they are
+    expected to cost less: to raise the bid or to let the machine go, and (hold) to wait for a paused one."""
 
     terms: BidTerms
+    steps: frozenset[BidStep] = frozenset()
 
     def plan(self, view: View) -> Plan | None:
-        adviser = BidAdviser(OutbidOdds.of(view.record, view.runs), self.terms, view.record)
-        best = adviser.best(view.left) if view.held is None else adviser.advice(view.held, view.left)
+        held = view.held
+        if held is not None and held.runs and not self.steps & {BidStep.RAISE, BidStep.LEAVE}:
+            return Plan(held.host, held.bid)
+        adviser = BidAdviser.of(view.record, view.runs, self.terms)
+        if held is None:
+            best = adviser.best(view.left)
+        else:
+            may = {BidStep.HOLD, *self.steps} if held.runs else {BidStep.LEAVE, *self.steps & {BidStep.HOLD}}
+            steps = (each for each in adviser.steps(held, view.left) if each.step in may)
+            best = min(steps, key=lambda each: each.usd, default=None)
         return None if best is None else Plan(best.bid.host, best.bid.bid)
 
 
 ON_DEMAND, BIDBRAIN = "on-demand", "bidbrain"
-WAYS = (ON_DEMAND, "minimum", "minimum+5%", "minimum+20%", "minimum+50%", BIDBRAIN)
+STEPS = {"raise": BidStep.RAISE, "let go": BidStep.LEAVE, "wait": BidStep.HOLD}
+WAYS = (ON_DEMAND, "minimum", "minimum+20%", BIDBRAIN, *(f"{BIDBRAIN}, {step}" for step in STEPS))
 _MARGIN = re.compile(r"minimum(?:\+(\d{1,4})%)?")
 
 
@@ -106,10 +117,11 @@ def bidding_of(name: str, terms: BidTerms) -> Bidding:
     """The way of bidding with a name; raises `ValueError` for one that is unknown."""
     if name == ON_DEMAND:
         return NoBid()
-    if name == BIDBRAIN:
-        return BidBrain(terms)
+    brain, *steps = name.split(", ")
+    if brain == BIDBRAIN and STEPS.keys() >= set(steps):
+        return BidBrain(terms, frozenset(STEPS[step] for step in steps))
     if (margin := _MARGIN.fullmatch(name)) is None:
-        raise ValueError(f"no way of bidding is named {name!r} (write {', '.join(WAYS)})")
+        raise ValueError(f"no way of bidding is named {name!r} (write {'; '.join(WAYS)})")
     return Margin(int(margin[1] or 0) / 100)
 
 

@@ -13,7 +13,7 @@ from bidbrain.lab.bids.market import Assumptions
 
 COSTS = {"its bid": True, "a clearing price": False}
 """The price of a machine, and whether that is its bid."""
-_NORMAL_95 = 1.96
+_NORMAL_90 = 1.645
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class BidSummary:
     """A way of bidding in a generated market, as means over its jobs."""
 
     market: str
-    """The generated market."""
+    """The generated market, or "all"."""
     costs: str
     """The payment rule: a machine costs its bid, or a clearing price (what its host asks without the bid)."""
     way: str
@@ -77,34 +77,39 @@ class BidSummary:
     with_time_pct: float
     """Dollars and what the job's time is worth, in percent of those on demand."""
     saved: float
-    """By how many of these points BidBrain is cheaper."""
+    """By how many of these points BidBrain is cheaper; below 0 it is more expensive."""
     saved_low: float
-    """Lower end of its 95% interval."""
+    """Lower end of its 90% interval."""
     saved_high: float
-    """Upper end of its 95% interval."""
+    """Upper end of its 90% interval."""
     unfinished: int
     """Number of jobs that were given up after ten times their work."""
 
 
+_Jobs = dict[tuple[str, int], PlayedBid]
+"""By market and seed, that is by rivals."""
+
+
 def summarize(played: Sequence[PlayedBid]) -> Iterator[BidSummary]:
-    """A summary of each way of bidding in each market under each payment rule, in the order of the jobs."""
-    by_row: dict[tuple[str, str, str], dict[int, PlayedBid]] = {}
-    for each in played:
-        by_row.setdefault((each.market, each.costs, each.way), {})[each.seed] = each
-    for market in dict.fromkeys(market for market, _, _ in by_row):
+    """A summary of each way of bidding in each market, and in all of them together, under each payment rule."""
+    markets = dict.fromkeys(each.market for each in played)
+    for market in [*markets, *(["all"] if len(markets) > 1 else [])]:
         for costs in COSTS:
-            rows = {way: jobs for (place, rule, way), jobs in by_row.items() if (place, rule) == (market, costs)}
-            for jobs in rows.values():
-                yield _summary(jobs, rows[ON_DEMAND], rows[BIDBRAIN])
+            by_way: dict[str, _Jobs] = {}
+            for each in played:
+                if each.costs == costs and market in (each.market, "all"):
+                    by_way.setdefault(each.way, {})[each.market, each.seed] = each
+            for jobs in by_way.values():
+                yield _summary(market, jobs, by_way[ON_DEMAND], by_way[BIDBRAIN])
 
 
-def _summary(own: dict[int, PlayedBid], dear: dict[int, PlayedBid], best: dict[int, PlayedBid]) -> BidSummary:
-    """The jobs of a way, next to those with the same seeds on demand, and by BidBrain."""
+def _summary(market: str, own: _Jobs, dear: _Jobs, best: _Jobs) -> BidSummary:
+    """The jobs of a way, next to those with the same rivals on demand, and by BidBrain."""
     like, full = next(iter(own.values())), fmean(each.usd_with_time for each in dear.values())
-    points = [100 * (each.usd_with_time - best[seed].usd_with_time) / full for seed, each in own.items()]
-    spread = _NORMAL_95 * stdev(points) / sqrt(len(points)) if len(points) > 1 else nan
+    points = [100 * (each.usd_with_time - best[rivals].usd_with_time) / full for rivals, each in own.items()]
+    spread = _NORMAL_90 * stdev(points) / sqrt(len(points)) if len(points) > 1 else nan
     return BidSummary(
-        like.market,
+        market,
         like.costs,
         like.way,
         len(own),

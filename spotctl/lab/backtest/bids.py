@@ -33,7 +33,7 @@ BIDS: tuple[Column[BidSummary], ...] = (
     Column("displaced", heading="displaced", show="{:.1f}", rank=2),
     Column("with_time_pct", value=lambda row: row.with_time_pct, heading="with time %", show="{:.1f}"),
     Column("saved", value=lambda row: row.saved, heading="saved", show="{:+.1f}"),
-    Column("saved_low", heading="95%", cell=lambda row: f"[{row.saved_low:+.1f}, {row.saved_high:+.1f}]", rank=1),
+    Column("saved_low", heading="90%", cell=lambda row: f"[{row.saved_low:+.1f}, {row.saved_high:+.1f}]", rank=1),
 )
 ODDS: tuple[Column[OddsScore], ...] = (
     Column("market", heading="generated market"),
