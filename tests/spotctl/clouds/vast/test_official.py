@@ -43,11 +43,13 @@ def taken(made: World) -> list[Request]:
 
 
 def theirs(made: World, folder: Path) -> list[Request]:
-    """The requests of the official client that searches, orders with a bid, lists, shows and destroys."""
+    """The requests of the official client that searches, orders with a bid, raises it, lists, shows and
+    destroys."""
     client = official_client(made.server.url, folder)
     (offer, *_) = client.answer("search", "offers", "num_gpus=1", "--type", "bid")
     words = (*CREATE, "--bid_price", "0.2", "--onstart-cmd", "true", "--cancel-unavail")
     number = str(client.answer("create", "instance", str(offer["id"]), *words)["new_contract"])
+    assert client.ended("change", "bid", number, "--price", "0.25").returncode == 0
     client.answer("show", "user")
     client.answer("show", "instances")
     client.answer("show", "instance", number)
@@ -58,6 +60,7 @@ def theirs(made: World, folder: Path) -> list[Request]:
 def ours(made: World) -> list[Request]:
     with closing(made.provider()) as provider:
         machines = provider.create(order(machines=1))
+        provider.raise_bid(machines[0].id, 250_000_000)
         provider.terminate([machine.id for machine in machines])
     with closing(VastCalls(made.server.url)) as calls:
         calls.user()
@@ -83,6 +86,10 @@ def test_an_order_has_the_fields_and_the_forms_of_the_official_clients(made: Wor
     assert our["runtype"] == their["runtype"]
     assert our["cancel_unavail"] == their["cancel_unavail"]
     assert {name for name in our.keys() & their.keys() if type(our[name]) is not type(their[name])} == set()
+
+
+def test_a_raised_bid_is_sent_as_by_the_official_client(made: World, tmp_path: Path) -> None:
+    assert body(ours(made), "/bid_price/") == body(theirs(made, tmp_path), "/bid_price/")
 
 
 def test_a_search_has_the_filters_of_the_official_client(made: World, tmp_path: Path) -> None:
