@@ -1,10 +1,11 @@
-"""Launches on the simulated Vast.ai: a script through ten evictions by higher bids, another whose bid is raised before
-one comes, and their costs against the books."""
+"""Launches on the simulated Vast.ai: a script through ten evictions by higher bids, another whose bid is raised by
+launchers that are killed around it, and their costs against the books."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from pricing_data.units import NANOS_PER_DOLLAR
+from spotctl.log.folding import fold
+from spotctl.log.store import EventLog
 from tests.cloud.namespaces import namespaces
 from tests.cloud.vast import RunningContainers
 from tests.servers.loopback import serving
@@ -25,6 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.cloud]
 
 ROOT = Path(__file__).parents[2]
 OUTBIDS = 10
+CHANGE_BID = "spotctl.clouds.vast.calls:VastCalls.change_bid"
+RAISE_BID = "spotctl.clouds.vast.provider:VastProvider.raise_bid"
 JOB = """\
 name: {name}
 kind: command
@@ -44,7 +50,8 @@ class Laptop:
     containers: RunningContainers
     url: str
 
-    def begun(self, *words: str) -> subprocess.Popen[str]:
+    def begun(self, *words: str, dies: str = "") -> subprocess.Popen[str]:
+        """A command, which kills itself at a point of `tests.spotctl.dying`."""
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -53,7 +60,7 @@ class Laptop:
             "VAST_API_KEY": KEY,
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "spotctl", *words],
+            [sys.executable, "-m", *(["tests.spotctl.dying", dies, "0"] if dies else ["spotctl"]), *words],
             cwd=self.home,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -130,26 +137,34 @@ def test_a_script_runs_to_its_end_through_ten_higher_bids(made: Laptop) -> None:
     assert json.loads(made.spotctl("gc", "--json"))["resources"] == []
 
 
-def test_a_bid_is_raised_while_the_market_rises_and_before_another_bid_comes(made: Laptop) -> None:
+def test_bids_are_raised_as_the_market_rises_and_known_to_who_resumes_a_killed_launch(made: Laptop) -> None:
+    """A launcher dies before the call, the next one before it reads the bid back, the third before it logs that."""
     (made.home / "config.toml").write_text("[vast]\nlook_minutes = 0.05\n")
     job = made.job("rise", '"touch /tmp/working; until [ -e /tmp/go ]; do sleep 0.2; done; echo finished"')
-    process = made.begun("launch", job, "--yes")
-    ours = made.working(set())
-    first = ours.price
-    assert first is not None
-    for host in made.market.hosts:
-        if host is not ours.host:
-            made.market.outbid(host, 2 * first)
-    eventually(lambda: (ours.price or 0) > first)
-    # A bid that would have paused the machine before.
-    made.market.outbid(ours.host, first * 1.005)
-    assert ours.granted is not None
+    words, bids = ["launch", job, "--yes"], list[float]()
+    for point in (f"before={CHANGE_BID}", f"after={CHANGE_BID}", f"after={RAISE_BID}"):
+        process = made.begun(*words, dies=point)
+        ours = made.working(set())
+        bids.append(ours.rate)
+        for host in made.market.hosts:
+            if host is not ours.host:
+                made.market.outbid(host, 2 * bids[-1])
+        out, err = process.communicate()
+        assert process.returncode == -signal.SIGKILL, out + err
+        words = ["resume", "rise"]
+    first, still, second, last = *bids, ours.rate
+    assert first == still
+    assert first < second < last
     made.containers.touch(ours, "/tmp/go")
-    out, err = process.communicate()
-    assert process.returncode == 0, out + err
-    assert "bid raised from" in out + err
+    made.spotctl(*words)
+    assert "finished" in made.spotctl("logs", "rise")
     assert len(made.market.contracts) == 1
-    books = sum(made.market.billed(ours))
+    with EventLog(made.home / "log.sqlite") as log:
+        (row,) = log.beginnings()
+        state = fold(log.of_run(row.run))
+    (held,) = state.machines.values()
+    assert [bid for _, bid in held.bids] == [round(usd * NANOS_PER_DOLLAR) for usd in (first, second, last)]
+    assert not state.open
     cost = json.loads(made.spotctl("report", "cost", "--job", "rise", "--json"))
     assert cost["evictions"] == 0
-    assert cost["total_usd"] >= books
+    assert 1 > cost["total_usd"] >= sum(made.market.billed(ours))

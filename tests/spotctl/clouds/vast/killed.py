@@ -31,7 +31,7 @@ from spotctl.clouds.provider import EndReason, MachineState
 from spotctl.clouds.vast.calls import VastCalls
 from spotctl.clouds.vast.orders import VastLabel
 from spotctl.clouds.vast.placed import ListTimes
-from tests.spotctl.clouds.vast.world import RUN, World, order, world
+from tests.spotctl.clouds.vast.world import BID, RUN, World, order, world
 from tests.waiting import eventually
 
 DONE, REFUSED, BROKEN, SPARED = range(4)
@@ -61,6 +61,12 @@ def outbid_and_returned(made: World) -> None:
         here.terminate([machine.id for machine in here.list(RUN) if machine.state is MachineState.PAUSED])
 
 
+def raise_bids(made: World) -> None:
+    with closing(made.provider(times=TIMES)) as here:
+        for machine in here.list(RUN):
+            assert here.raise_bid(machine.id, 2 * BID) == 2 * BID
+
+
 def rented_and_outbid(made: World) -> None:
     create(made)
     for contract in made.market.alive():
@@ -74,6 +80,12 @@ def one_set_exists(made: World) -> None:
     assert len(made.market.alive()) == ORDER.count
     with closing(made.provider(times=TIMES)) as here:
         assert len(here.list(RUN)) == ORDER.count
+
+
+def all_bid_more(made: World) -> None:
+    one_set_exists(made)
+    with closing(made.provider(times=TIMES)) as here:
+        assert {machine.bid for machine in here.list(RUN)} == {2 * BID}
 
 
 def all_ended(reason: EndReason, made: World) -> None:
@@ -97,6 +109,7 @@ class Act:
 ACTS = {
     "create": Act(lambda _: None, create, one_set_exists),
     "terminate": Act(create, terminate, partial(all_ended, EndReason.RETURNED)),
+    "raise": Act(create, raise_bids, all_bid_more),
     "outbid": Act(rented_and_outbid, outbid_and_returned, partial(all_ended, EndReason.EVICTED)),
 }
 
