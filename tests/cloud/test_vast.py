@@ -20,7 +20,7 @@ from spotctl.log.folding import fold
 from spotctl.log.store import EventLog
 from tests.cloud.namespaces import namespaces
 from tests.cloud.vast import RunningContainers
-from tests.servers.loopback import serving
+from tests.servers.loopback import LoopbackServer, serving
 from tests.servers.vast import KEY, Vast
 from tests.servers.vast_market import Contract, Host, VastMarket
 from tests.waiting import eventually
@@ -48,21 +48,23 @@ class Laptop:
     home: Path
     market: VastMarket
     containers: RunningContainers
-    url: str
+    server: LoopbackServer
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "PYTHONPATH": str(ROOT),
+            "SPOTCTL_HOME": str(self.home),
+            "VAST_URL": self.server.url,
+            "VAST_API_KEY": KEY,
+        }
 
     def begun(self, *words: str, dies: str = "") -> subprocess.Popen[str]:
         """A command, which kills itself at a point of `tests.spotctl.dying`."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "SPOTCTL_HOME": str(self.home),
-            "VAST_URL": self.url,
-            "VAST_API_KEY": KEY,
-        }
         return subprocess.Popen(
             [sys.executable, "-m", *(["tests.spotctl.dying", dies, "0"] if dies else ["spotctl"]), *words],
             cwd=self.home,
-            env=environment,
+            env={**os.environ, **self.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -103,7 +105,7 @@ def laptop(folder: Path, hosts: int) -> Iterator[Laptop]:
         market = VastMarket([Host(number, gpu_price=40.0) for number in range(1, hosts + 1)], containers)
         with serving(Vast(market)) as server:
             containers.port = int(server.url.rpartition(":")[2])
-            made = Laptop(folder, market, containers, server.url)
+            made = Laptop(folder, market, containers, server)
             made.spotctl("prices", "fetch", "--cloud", "vast")
             yield made
 
@@ -168,3 +170,11 @@ def test_bids_are_raised_as_the_market_rises_and_known_to_who_resumes_a_killed_l
     cost = json.loads(made.spotctl("report", "cost", "--job", "rise", "--json"))
     assert cost["evictions"] == 0
     assert 1 > cost["total_usd"] >= sum(made.market.billed(ours))
+
+
+def test_launches_that_are_killed_buy_nothing_twice_and_leave_nothing() -> None:
+    """A sample of `python -m tests.cloud.vast_kills`, in a process of its own."""
+    words = [sys.executable, "-m", "tests.cloud.vast_kills", "2"]
+    found = subprocess.run(words, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "\n2 killed in " in found.stdout
