@@ -142,7 +142,10 @@ class TrialGround:
 
 
 class TrialStart:
-    """One start of the command, on what stands for a machine: a new copy of the job's folder, with what is kept."""
+    """One start of the command, on what stands for a machine: a new copy of the job's folder, with what is kept.
+
+    Only Python leaves `marks`.
+    """
 
     def __init__(self, ground: TrialGround, number: int, cut: int, *, has_steps: bool) -> None:
         scratch, spec, terms, self._ground = ground.scratch, ground.spec, ground.terms, ground
@@ -255,9 +258,6 @@ class TrialStart:
         files = [file for file in listing(self.folder) if file not in self._given]
         files = [file for file in files if not file[0].endswith(trial_probe.NO_SAVES) and "tfevents" not in file[0]]
         return [name for name, *_ in sorted(files, key=lambda file: -file[2])]
-
-    def runs_python(self) -> bool:
-        return bool(self.marks)
 
     def last_line(self) -> str:
         lines = [line.strip() for line in self.printed.read_text(errors="replace").splitlines() if line.strip()]
