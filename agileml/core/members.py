@@ -51,11 +51,18 @@ IN_EPOCH = (NodePhase.ACTIVE, NodePhase.LEAVING, NodePhase.DRAINING)
 """Phases in which a node receives epochs and routes."""
 
 
+FIRST_BEAT_SECONDS = 10.0
+"""Time for the first heartbeat of a node that has just started: its process connects by itself."""
+
+RETURN_SECONDS = 4.0
+"""Time for the next heartbeat of a node that an earlier controller knew: it tries to reach this one twice a second."""
+
+
 @dataclass(slots=True)
 class Member:
     """A node; `rank` is its place in the order of joining, `last_heard` the time of its latest message.
 
-    `beating`: this controller has received a heartbeat of it.
+    `grace`: seconds that it has for the first heartbeat which this controller receives, even if others come faster.
     """
 
     name: str
@@ -64,7 +71,7 @@ class Member:
     last_heard: float
     phase: NodePhase = NodePhase.LOADING
     routed: int = -1
-    beating: bool = False
+    grace: float = FIRST_BEAT_SECONDS
 
 
 @dataclass(slots=True)
@@ -119,7 +126,10 @@ class Members:
     def restore(self, record: Mapping[str, Any], now: float) -> None:
         """Takes over from an earlier controller."""
         for name, reliable, phase in record["members"]:
-            self.join(name, reliable, now).phase = NodePhase(phase)
+            member = self.join(name, reliable, now)
+            member.phase = NodePhase(phase)
+            if member.phase is not NodePhase.LOADING:
+                member.grace = RETURN_SECONDS
         self.evictions, self.failures = record["evictions"], record["failures"]
 
     def refuse(self, name: str, reliable: bool, now: float) -> bool:
@@ -177,9 +187,6 @@ class Members:
         return [m.name for m in self if m.phase is NodePhase.ACTIVE and m.reliable is reliable]
 
 
-FIRST_BEAT_SECONDS = 10.0
-"""Time for the first heartbeat after a node or a controller has started: its process connects by itself."""
-
 USUAL_STEPS = 5
 """A step may take this many times as long as usual."""
 
@@ -189,9 +196,7 @@ def silent(members: Members, now: float, heartbeat_timeout: float) -> list[str]:
     return [
         member.name
         for member in members
-        if member.phase not in OUT
-        and now - member.last_heard
-        > (heartbeat_timeout if member.beating else max(heartbeat_timeout, FIRST_BEAT_SECONDS))
+        if member.phase not in OUT and now - member.last_heard > max(heartbeat_timeout, member.grace)
     ]
 
 

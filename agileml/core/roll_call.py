@@ -153,7 +153,7 @@ class RollCall:
 
     def _watch(self, beat: Heartbeat) -> Iterator[NodeAnswer]:
         """Gives up a node whose heartbeat says that it hangs."""
-        self.members[beat.node].beating = True
+        self.members[beat.node].grace = 0.0
         if why := hung(beat, self.settings.nodes):
             yield self._lose([beat.node], why)
             yield Send(beat.node, Leave(f"this node was declared lost: {why}", lost=True))

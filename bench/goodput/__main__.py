@@ -13,8 +13,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from bench.goodput import schedule
@@ -67,10 +69,12 @@ def main(words: Sequence[str] | None = None) -> int:
     if missing:
         print(f"torchft is not measured: {missing}", file=sys.stderr)
     rows = []
-    for size, kind, name in cells(given.cells or (SAMPLE if given.sample else FULL), with_torchft=not missing):
+    chosen = list(cells(given.cells or (SAMPLE if given.sample else FULL), with_torchft=not missing))
+    # Systems in turn, so that a computer that becomes slower is so for all of them.
+    for seed, (size, kind, name) in product(range(given.seed, given.seed + given.repeat), chosen):
         seconds = given.seconds or (SAMPLE_SECONDS if given.sample else QUIET_SECONDS if kind == "none" else SECONDS)
         try:
-            rows.append(played(size, kind, name, seconds, given))
+            rows.append(played(size, kind, name, seconds, seed, given))
         except TimeoutError as error:
             print(f"{size} {kind}: {error}", file=sys.stderr)
             continue
@@ -100,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seconds", type=float, default=0.0, help="of a cell")
     parser.add_argument("--seed", type=int, default=1, help="of the schedules")
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="play each cell with as many schedules, with this seed and the next ones"
+    )
     return parser
 
 
@@ -127,16 +134,18 @@ def cells(texts: Sequence[str], *, with_torchft: bool) -> Iterator[tuple[str, st
         for name in names.split(","):
             if size not in WIDTHS or kind not in schedule.KINDS or name not in SYSTEMS:
                 sys.exit(f"--cells {text}: there is no {size}:{kind}:{name}; see --help")
+            if kind == "coordinator" and SYSTEMS[name].coordinator is None:
+                sys.exit(f"--cells {text}: {name} has no coordinator")
             if kind == "joins" and SYSTEMS[name].node is None:
                 sys.exit(f"--cells {text}: {name} rents all nodes at once, so that none joins it later")
             if with_torchft or name not in TORCHFT:
                 yield size, kind, name
 
 
-def played(size: str, kind: str, name: str, seconds: float, given: argparse.Namespace) -> Row:
+def played(size: str, kind: str, name: str, seconds: float, seed: int, given: argparse.Namespace) -> Row:
     """Plays the schedule on the system."""
     with tempfile.TemporaryDirectory(prefix="goodput") as folder:
-        events, first = schedule.drawn(kind, seconds, given.seed), schedule.first_nodes(kind)
+        events, first = schedule.drawn(kind, seconds, seed), schedule.first_nodes(kind)
         supervisor = Supervisor(SYSTEMS[name], Cell(size, Path(folder), len(first), given.torchft, given.times))
         outcome = supervisor.play(first, events, seconds)
         return Row(size, kind, name, os.getloadavg()[0], outcome)
@@ -171,8 +180,11 @@ _HEAD = (
 
 
 def table(rows: Sequence[Row], undisturbed: dict[tuple[str, int], float]) -> str:
-    """All cells, and what stands beside them."""
-    lines = [_HEAD, *(_cells(row, undisturbed) for row in rows)]
+    """All cells, and what stands beside them. Of several runs of a cell, the median, and the extremes of its rate."""
+    runs = defaultdict[tuple[str, str, str], list[Row]](list)
+    for row in rows:
+        runs[row.size, row.schedule, row.system].append(row)
+    lines = [_HEAD, *(_cells(of_cell, undisturbed) for of_cell in runs.values())]
     busiest = max((row.load for row in rows), default=0.0)
     remark = (
         f"Batches of {BATCH} samples, {NODES} nodes of one thread, {os.cpu_count()} cores;"
@@ -183,11 +195,16 @@ def table(rows: Sequence[Row], undisturbed: dict[tuple[str, int], float]) -> str
     return "\n".join([*lines, "", remark])
 
 
-def _cells(row: Row, undisturbed: dict[tuple[str, int], float]) -> str:
+def _cells(runs: Sequence[Row], undisturbed: dict[tuple[str, int], float]) -> str:
+    runs = sorted(runs, key=lambda run: run.per_second)
+    row = runs[(len(runs) - 1) // 2]
     goodput, final = row.outcome.goodput, row.outcome.final
+    rate = f"{row.per_second:,.0f}"
+    if len(runs) > 1:
+        rate += f" ({runs[0].per_second:,.0f} to {runs[-1].per_second:,.0f})"
     pauses = f"{statistics.median(goodput.pauses):.2f} s, {max(goodput.pauses):.2f} s" if goodput.pauses else ""
     loss = f"{final.loss:.3f}, {undisturbed[row.size, final.step]:.3f} at {final.step:,}" if final else "none"
-    figures = [f"{row.per_second:,.0f}", row.per_processor_second, pauses, f"{goodput.redone:,}", loss]
+    figures = [rate, row.per_processor_second, pauses, f"{goodput.redone:,}", loss]
     return "| " + " | ".join([row.size, row.schedule, row.system, *figures, str(row.outcome.exits or "")]) + " |"
 
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from bench.goodput.workload import NODES
 
-KINDS = ("none", "kills", "warnings", "double", "joins")
+KINDS = ("none", "kills", "warnings", "double", "joins", "coordinator")
 RESTART_SECONDS = 2.0
 """From the loss of a machine to the start of the process on the one in its place. No spare process waits for it."""
 
 WARNING_SECONDS = 4.0
-_EVERY = {"kills": 9.0, "warnings": 12.0, "double": 14.0, "joins": 12.0}
+_EVERY = {"kills": 9.0, "warnings": 12.0, "double": 14.0, "joins": 12.0, "coordinator": 9.0}
 _JITTER = 1.0
+COORDINATOR = -1
+"""In place of the number of a node."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ def drawn(kind: str, seconds: float, seed: int) -> list[Event]:
     if kind == "joins":
         moments = _moments(kind, seconds, numbers)
         return [Event(second, (1 + number % (NODES - 1),), joins=True) for number, second in enumerate(moments)]
+    if kind == "coordinator":
+        # In turn with nodes, so that a coordinator must still know its nodes, and replace one, after its own end.
+        return [
+            Event(second, (numbers.randrange(NODES) if number % 2 else COORDINATOR,))
+            for number, second in enumerate(_moments(kind, seconds, numbers))
+        ]
     lost = 2 if kind == "double" else 1
     return [
         Event(second, tuple(sorted(numbers.sample(range(NODES), lost))), WARNING_SECONDS * (kind == "warnings"))

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.goodput.recorder import Final, Goodput, Recorder, measured
-from bench.goodput.schedule import RESTART_SECONDS, Event
+from bench.goodput.schedule import COORDINATOR, RESTART_SECONDS, Event
 from bench.goodput.systems import Cell, System
 from bench.goodput.workload import FOLDER, NODE, RECORDER, WARNED
-from spotctl.agent.container.processes import MARK, dies_with, kill, marked
+from spotctl.agent.container.processes import MARK, dies_with, kill, kill_marked, marked
 
 WARM_SECONDS = 5.0
 """From the first commit to the beginning of what is measured."""
@@ -35,7 +35,6 @@ MAX_EARLY_EXITS = 6
 _TURN_SECONDS = 0.02
 _SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
-COORDINATOR = "coordinator"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore"}
 
 
@@ -58,10 +57,11 @@ class Supervisor:
     system: System
     cell: Cell
     recorder: Recorder = field(default_factory=Recorder)
-    _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _running: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     _restarts: dict[int, float] = field(default_factory=dict)
     """When the node with a number is to be started."""
-    _kills: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
+    _kills: list[tuple[float, dict[int, int]]] = field(default_factory=list)
+    """When warned nodes are taken away, each with the number of its start: not the one in place of a node that left."""
     _starts: Counter[int] = field(default_factory=Counter)
     _exits: int = 0
     _losses: int = 0
@@ -72,7 +72,7 @@ class Supervisor:
         """Runs the system through the events; raises TimeoutError if it does not start."""
         adopt_orphans()
         if self.system.coordinator is not None:
-            self._start(COORDINATOR, self.system.coordinator(self.cell))
+            self._restarts[COORDINATOR] = 0.0
         for node in first:
             self._restarts[node] = 0.0
         try:
@@ -100,8 +100,9 @@ class Supervisor:
         elif event.warning:
             for node in event.nodes:
                 self._warn(node)
-            self._kills.append((time.time() + event.warning, event.nodes))
+            self._kills.append((time.time() + event.warning, {node: self._starts[node] for node in event.nodes}))
         else:
+            self._losses += len(event.nodes)
             self._kill(event.nodes)
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -127,29 +128,32 @@ class Supervisor:
         self.recorder.receive(_TURN_SECONDS)
         _reap()
         now = time.time()
-        for due, nodes in [planned for planned in self._kills if planned[0] <= now]:
-            self._kills.remove((due, nodes))
-            self._kill(nodes)
-        for name, process in list(self._running.items()):
-            if name != COORDINATOR and not _is_alive(process.pid):
+        for due, starts in [planned for planned in self._kills if planned[0] <= now]:
+            self._kills.remove((due, starts))
+            self._losses += len(starts)
+            self._kill([node for node in starts if node in self._running and starts[node] == self._starts[node]])
+        for node, process in list(self._running.items()):
+            if not _is_alive(process.pid):
                 self._exits += 1
-                self._lose(int(name))
+                self._lose(node)
         for node, due in list(self._restarts.items()):
             if due <= now:
                 del self._restarts[node]
                 self._starts[node] += 1
-                if self.system.node is not None:
-                    self._start(str(node), self.system.node(self.cell, node, self._starts[node]))
+                self._start(node)
 
     # -- processes -----------------------------------------------------------------------------------------------------
 
-    def _start(self, name: str, command: Sequence[str]) -> None:
-        home = self.cell.folder / name
+    def _start(self, node: int) -> None:
+        command = self.system.command(self.cell, node, self._starts[node])
+        if command is None:
+            return
+        home = self.cell.home(node)
         home.mkdir(exist_ok=True)
-        with (self.cell.folder / f"{name}.out").open("ab") as output:
-            self._running[name] = subprocess.Popen(
+        with home.with_suffix(".out").open("ab") as output:
+            self._running[node] = subprocess.Popen(
                 command,
-                env={**os.environ, **ENVIRONMENT, **self._variables(name, home), **self.system.variables(self.cell)},
+                env={**os.environ, **ENVIRONMENT, **self._variables(node), **self.system.variables(self.cell)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -157,10 +161,9 @@ class Supervisor:
                 preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - this process has one thread
             )
 
-    def _variables(self, name: str, home: Path) -> Mapping[str, str]:
+    def _variables(self, node: int) -> Mapping[str, str]:
         shared = {RECORDER: self.recorder.address, FOLDER: str(self.cell.folder), "PYTHONPATH": str(Path.cwd())}
-        start = "" if name == COORDINATOR else f"-{self._starts[int(name)]}"
-        return {**shared, NODE: f"{name}{start}", MARK: str(home)}
+        return {**shared, NODE: f"{node}-{self._starts[node]}", MARK: str(self.cell.home(node))}
 
     def _warn(self, node: int) -> None:
         """A notice in the shared folder: each system takes notice in its own way."""
@@ -168,17 +171,19 @@ class Supervisor:
 
     def _kill(self, nodes: Sequence[int]) -> None:
         """All processes of these nodes, at once."""
-        self._losses += len(nodes)
         for node in nodes:
-            if str(node) in self._running:
+            if node in self._running:
                 with suppress(ProcessLookupError):
-                    os.killpg(self._running[str(node)].pid, signal.SIGKILL)
+                    os.killpg(self._running[node].pid, signal.SIGKILL)
         for node in nodes:
             self._lose(node)
 
     def _lose(self, node: int) -> None:
-        self.system.kill(self.cell, node)
-        self._running.pop(str(node), None)
+        if node == COORDINATOR:
+            kill_marked(self.cell.home(node))
+        else:
+            self.system.kill(self.cell, node)
+        self._running.pop(node, None)
         self._restarts.setdefault(node, time.time() + RESTART_SECONDS)
 
     def _finish(self, seconds: float) -> None:

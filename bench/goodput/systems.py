@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from agileml.runtime.folders import SECRET_VARIABLE
-from bench.goodput.schedule import RESTART_SECONDS
+from bench.goodput.schedule import COORDINATOR, RESTART_SECONDS
 from bench.goodput.trainer import TLS, UNIX, job_folder, node_name
 from bench.goodput.workload import NODES
 from spotctl.agent.container.processes import kill, kill_marked
@@ -76,13 +76,17 @@ class Cell:
     """Of torchft, in place of those that were best on another schedule."""
     port: int = field(default_factory=free_port)
 
+    def home(self, node: int) -> Path:
+        """The folder of a node or of the coordinator, which marks its processes."""
+        return self.folder / ("coordinator" if node == COORDINATOR else str(node))
+
 
 def _no_variables(cell: Cell) -> Mapping[str, str]:  # noqa: ARG001 - most systems need none
     return {}
 
 
 def _kill_own(cell: Cell, node: int) -> None:
-    kill_marked(cell.folder / str(node))
+    kill_marked(cell.home(node))
 
 
 @dataclass(frozen=True)
@@ -92,11 +96,18 @@ class System:
     name: str
     node: Callable[[Cell, int, int], Sequence[str]] | None
     """The command of a node, and which start of a node in this cell it is; None if the coordinator rents the nodes."""
-    coordinator: Callable[[Cell], Sequence[str]] | None = None
+    coordinator: Callable[[Cell, int], Sequence[str]] | None = None
+    """Its command, and which start it is."""
     variables: Callable[[Cell], Mapping[str, str]] = _no_variables
     kill: Callable[[Cell, int], None] = _kill_own
     accounts: bool = True
     """Whether the processor time of processes that ended is known."""
+
+    def command(self, cell: Cell, node: int, life: int) -> Sequence[str] | None:
+        """The command of the node or the coordinator; None if this system starts none."""
+        if node != COORDINATOR:
+            return None if self.node is None else self.node(cell, node, life)
+        return None if self.coordinator is None else self.coordinator(cell, life)
 
 
 # -- DistributedDataParallel, alone and under torchrun ---------------------------------------------------------------
@@ -116,7 +127,7 @@ def _torchrun(cell: Cell, node: int, life: int) -> Sequence[str]:  # noqa: ARG00
     ]
 
 
-def _store(cell: Cell) -> Sequence[str]:
+def _store(cell: Cell, life: int) -> Sequence[str]:  # noqa: ARG001 - each start is alike
     return [sys.executable, "-m", "spotctl.integrations.gang", "--serve-store", str(cell.port)]
 
 
@@ -130,7 +141,7 @@ def _ray(cell: Cell, node: int, life: int) -> Sequence[str]:
     return [*waiting, *RAY_START, f"--address=127.0.0.1:{cell.port}", "--num-cpus=1", own, "--block"]
 
 
-def _ray_driver(cell: Cell) -> Sequence[str]:
+def _ray_driver(cell: Cell, life: int) -> Sequence[str]:  # noqa: ARG001 - each start is alike
     return [sys.executable, "-m", "bench.goodput.ray_driver", cell.size, str(cell.port), str(_head(cell))]
 
 
@@ -142,7 +153,7 @@ def _head(cell: Cell) -> Path:
 # -- a command of several nodes, launched on the local market ----------------------------------------------------------
 
 
-def _launch(cell: Cell) -> Sequence[str]:
+def _launch(cell: Cell, life: int) -> Sequence[str]:
     """The setup lasts as long as it takes to start a node of the other systems after a loss."""
     job = cell.folder / "job.yaml"
     program = f"{sys.executable} -m bench.goodput.ddp_node {cell.size} --checkpoints"
@@ -160,7 +171,8 @@ def _launch(cell: Cell) -> Sequence[str]:
     }
     job.write_text(json.dumps(fields))
     home = f"SPOTCTL_HOME={cell.folder / 'home'}"
-    return ["env", home, sys.executable, "-m", "spotctl", "launch", str(job), "--yes", "--foreground"]
+    command = ["launch", str(job), "--yes"] if life == 1 else ["resume", "goodput"]
+    return ["env", home, sys.executable, "-m", "spotctl", *command, "--foreground"]
 
 
 def _kill_rented(cell: Cell, number: int) -> None:
@@ -186,7 +198,7 @@ def _times(group: str, cell: Cell) -> Times:
     return cell.times or Times(REPLICA_SECONDS[group], 1000, JOIN_MS[cell.size])
 
 
-def _lighthouse(group: str, cell: Cell) -> Sequence[str]:
+def _lighthouse(group: str, cell: Cell, life: int) -> Sequence[str]:  # noqa: ARG001 - each start is alike
     times = _times(group, cell)
     silent, joining = f"--heartbeat_timeout_ms={times.heartbeat_ms}", f"--join_timeout_ms={times.join_ms}"
     command = [str(Path(cell.torchft).with_name("torchft_lighthouse")), "--min_replicas=1", "--quorum_tick_ms=20"]
@@ -200,10 +212,11 @@ def _lighthouse_address(cell: Cell) -> Mapping[str, str]:
 # -- this project's trainer ------------------------------------------------------------------------------------------
 
 
-def _coordinator(reliable: int, link: str, cell: Cell) -> Sequence[str]:
+def _coordinator(reliable: int, link: str, cell: Cell, life: int) -> Sequence[str]:
     secret = cell.folder / "secret"
-    secret.touch(mode=0o600)
-    secret.write_text(secrets.token_hex(32))
+    if life == 1:
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_hex(32))
     nodes = f"{reliable}+{cell.first - reliable}"
     return [sys.executable, "-m", "bench.goodput.trainer", cell.size, nodes, link, str(cell.port), str(secret)]
 

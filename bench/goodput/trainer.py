@@ -69,7 +69,7 @@ def main(size: str, nodes: str, link: str, port: int, secret: Path) -> None:
     job = TrainingJob(source_of(trainer), reliable, transient, Stopping(seconds=3600), JobSettings(loss_sample=0))
     listen = TcpAddress("127.0.0.1", port) if link == TLS else None
     folder = job_folder(secret.parent)
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700, exist_ok=True)
     given = prepare_job(job, show), folder, read_secret(secret), finished, 0, show, listen
     with closing(AttachedJob(*given)) as attached:
         stopped, warned = False, set[str]()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agileml.core.events import ControllerSettings, NodeRules, Tick
-from agileml.core.members import FIRST_BEAT_SECONDS, Members, NodePhase, hung, silent
+from agileml.core.members import FIRST_BEAT_SECONDS, RETURN_SECONDS, Members, NodePhase, hung, silent
 from agileml.core.roll_call import LostNodes, RollCall
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat
 
@@ -17,7 +17,7 @@ def members() -> Members:
     known = Members()
     for name in ("early", "beats", "gone"):
         known.join(name, True, 0.0)
-    known["beats"].beating = known["gone"].beating = True
+    known["beats"].grace = known["gone"].grace = 0.0
     known.set_phase("gone", NodePhase.GONE)
     return known
 
@@ -32,6 +32,15 @@ def test_a_node_may_take_longer_to_send_its_first_heartbeat(now: float, names: l
 
 def test_a_long_timeout_also_holds_for_the_first_heartbeat() -> None:
     assert silent(members(), 19.0, 20.0) == []
+
+
+def test_after_a_restart_of_the_controller_known_nodes_have_less_time_than_those_that_start() -> None:
+    before = members()
+    before.set_phase("beats", NodePhase.READY)
+    after = Members()
+    after.restore(before.record(), 0.0)
+    assert silent(after, RETURN_SECONDS, 1.0) == []
+    assert silent(after, RETURN_SECONDS + 0.1, 1.0) == ["beats"]
 
 
 def lost(now: float, late: float) -> list[str]:
