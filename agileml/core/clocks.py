@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, sqrt
 from typing import Any
 
 from agileml.core.deciding import Decisions
@@ -97,10 +97,10 @@ class ClockProgress:
         holders.update(move.to for move in assignment.moving.values())
         return [Send(name, stable) for name in members.names(*IN_EPOCH) if name in holders]
 
-    def roll_back(self, clock: int) -> None:
-        """All nodes return to a version."""
+    def roll_back(self, clock: int, *, loads: bool) -> None:
+        """All nodes return to a version, which some of them load from a checkpoint."""
         self.stable = clock
-        self.checkpoints.roll_back(clock)
+        self.checkpoints.roll_back(clock, loads=loads)
         self.log.roll_back(clock)
         self.norms.roll_back()
         self.decisions.roll_back()
@@ -197,7 +197,8 @@ class CheckpointSchedule:
 
     At least `pause` seconds lie between two: clocks of a small model take less time than their checkpoints. Writing
     takes at most the `share` of the time, so that a large model is not written in every clock, unless that would leave
-    LONGEST_PAUSE between two.
+    LONGEST_PAUSE between two. Once checkpoints have been loaded, they may be as frequent as costs least: with Young's
+    interval, the root of twice the time that one takes times the mean time between losses.
     """
 
     partitions: int
@@ -210,12 +211,16 @@ class CheckpointSchedule:
     _next_at: float = -inf
     _saved: dict[int, set[int]] = field(default_factory=dict)
     """By clock, the partitions that are written."""
+    _began: float = inf
+    _loads: int = 0
+    """How often a checkpoint was loaded since then."""
 
     def request(self, stable: int, before: int, now: float) -> bool:
         """Whether the version that became stable after `before` is to be saved."""
         due = bool(self.every) and stable // self.every > before // self.every and now >= self._next_at
         if due and self._storage_keeps_up(stable):
             self._requested, self._requested_at, self._next_at = stable, now, now + self.pause
+            self._began = min(self._began, now)
             return True
         return False
 
@@ -230,14 +235,23 @@ class CheckpointSchedule:
         if len(saved) < self.partitions:
             return False
         if clock == self._requested:
-            rest = (now - self._requested_at) * (1 / self.share - 1)
-            self._next_at = max(self._next_at, now + min(rest, LONGEST_PAUSE))
+            self._next_at = max(self._next_at, now + self._rest(now))
         newer, self.latest = clock > self.latest, max(self.latest, clock)
         self._saved = {later: parts for later, parts in self._saved.items() if later > clock}
         return newer
 
-    def roll_back(self, clock: int) -> None:
+    def _rest(self, now: float) -> float:
+        """The time from the end of a checkpoint to the next one."""
+        took = now - self._requested_at
+        rest = min(took * (1 / self.share - 1), LONGEST_PAUSE)
+        if not self._loads:
+            return rest
+        cheapest = sqrt(2 * took * (now - self._began) / self._loads)
+        return min(rest, max(0.0, cheapest - took))
+
+    def roll_back(self, clock: int, *, loads: bool = False) -> None:
         """All nodes return to a version: what was written of later ones does not fit those computed from now on."""
+        self._loads += loads
         self._requested = self.latest
         self._saved = {saved: parts for saved, parts in self._saved.items() if saved <= clock}
 

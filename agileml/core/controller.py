@@ -223,7 +223,7 @@ class Controller:
         nodes = self.members.names(NodePhase.ACTIVE, NodePhase.LEAVING)
         self.epochs.begin(clock, sources, nodes)
         self.planned.begin(footprint, self.stages.stage, self.epochs.number)
-        self.clocks.roll_back(clock)
+        self.clocks.roll_back(clock, loads=CHECKPOINT in sources)
         self.last_clock.roll_back(clock)
         self.clocks.log.note(f"epoch {self.epochs.number} from version {clock}")
         for name in nodes:

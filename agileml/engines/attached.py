@@ -79,7 +79,7 @@ class AttachedJob:
     ) -> None:
         """Without a folder the job has a temporary one. With `listen`, nodes of other computers can join, too."""
         self._plan = plan
-        processes = Processes(folder)
+        processes = Processes(folder, nodes=False)
         version = "" if listen is None else code_version()
         rendezvous = FolderRendezvous(processes.folder, secret, listen, version)
         if listen is not None:

@@ -39,6 +39,7 @@ def main(size: str, wrapper: str, group: str, seconds: float) -> None:
         min_replica_size=1,
         timeout=longest,
         quorum_timeout=timedelta(seconds=10),
+        quorum_retries=10,
         connect_timeout=longest,
         rank=0,
         world_size=1,

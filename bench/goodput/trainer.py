@@ -62,7 +62,7 @@ def main(size: str, nodes: str, link: str, port: int, secret: Path) -> None:
     def finished(iteration: Iteration) -> None:
         # Clocks that are repeated after a rollback are reported only once.
         versions = [int(number) for event in iteration.events for number in _ROLLBACK.findall(event)]
-        repeated = max((iteration.clock - 1 - version for version in versions), default=0) * workload.BATCH
+        repeated = max([0, *(iteration.clock - 1 - version for version in versions)]) * workload.BATCH
         reporter.commit(iteration.clock, redone=max(repeated, iteration.redone * workload.BATCH // PARTS))
 
     reliable, transient = parse_nodes(nodes)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.goodput import schedule
-from bench.goodput.__main__ import cells, losses, missing_of, table
-from bench.goodput.recorder import Commit, Recorder, measured
+from bench.goodput.__main__ import Row, cells, losses, missing_of, table
+from bench.goodput.recorder import Commit, Goodput, Recorder, measured
+from bench.goodput.supervisor import Outcome
 from bench.goodput.workload import BATCH, NODES, WIDTHS, dataset, network, share
 
 
@@ -69,7 +70,10 @@ def test_a_schedule_is_drawn_from_its_seed(kind: str) -> None:
     events = schedule.drawn(kind, 48.0, 1)
     assert events == schedule.drawn(kind, 48.0, 1)
     assert bool(events) == (kind != "none")
-    assert all(0 <= event.second < 48.0 and set(event.nodes) <= set(range(NODES)) for event in events)
+    assert all(
+        0 <= event.second < 48.0 and set(event.nodes) <= {*range(NODES), schedule.COORDINATOR} for event in events
+    )
+    assert any(schedule.COORDINATOR in event.nodes for event in events) == (kind == "coordinator")
     assert [event.second for event in events] == sorted(event.second for event in events)
 
 
@@ -130,6 +134,16 @@ def test_cells_without_torchft_leave_it_out_and_unknown_ones_are_refused() -> No
         list(cells(["2m:kills:ddp"], with_torchft=True))
     with pytest.raises(SystemExit, match="command rents all nodes at once"):
         list(cells(["1m:joins:command"], with_torchft=True))
+
+
+def _row(seed: int, useful: int) -> Row:
+    return Row("1m", "kills", "trainer", 1.0, Outcome(Goodput(useful, seed, 0.1, ()), 2.0, 1.0, 5, 0, None))
+
+
+def test_of_several_runs_of_a_cell_the_table_has_the_median_and_the_extremes() -> None:
+    text = table([_row(1, 400), _row(2, 100), _row(3, 200)], {})
+    assert text.count("| trainer |") == 1
+    assert "| 1m | kills | trainer | 100 (50 to 200) | 200 |" in text
 
 
 def test_an_empty_table_has_its_head() -> None:

@@ -57,7 +57,8 @@ class Processes:
     A temporary folder is removed at the end. A folder that is given stays, with the logs in it.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, nodes: bool = True) -> None:
+        """With `nodes`, their large modules are imported before the first one starts; a controller needs none."""
         self._keep = folder is not None
         self._lock = None if folder is None else _lock_folder(folder)
         self.folder = folder or short_folder()
@@ -90,7 +91,7 @@ class Processes:
         finally:
             theirs.close()
             os.close(alive)
-        self._connection.send((sys.path, [name for name in _PRELOADED if name in sys.modules]))
+        self._connection.send((sys.path, [name for name in _PRELOADED if nodes and name in sys.modules]))
 
     def start(self, name: str, role: Role) -> None:
         """Starts a process. Raises AgileMLError if the fork server is gone."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from agileml.core.clocks import CheckpointSchedule
 from agileml.core.events import CheckpointRules, ClockRepeated, Iteration, NodeLost, RememberCheckpoint
 from agileml.core.recovery import CHECKPOINT, Mode
@@ -59,6 +61,25 @@ def test_a_checkpoint_that_takes_long_is_followed_by_the_next_a_minute_later() -
     assert schedule.add(1, 0, now=50.0)
     assert not schedule.request(2, 1, now=109.0)
     assert schedule.request(3, 2, now=110.0)
+
+
+def test_after_a_loss_checkpoints_are_as_frequent_as_costs_least_until_losses_prove_to_be_rare() -> None:
+    """Each takes two seconds, and one is loaded after 100."""
+    schedule = CheckpointSchedule(1, every=1, share=0.02)
+    requested = []
+    for now in range(2000):
+        if schedule.request(now + 1, now, float(now)):
+            requested.append(now)
+        elif now == requested[-1] + 2:
+            schedule.add(requested[-1] + 1, 0, float(now))
+        if now == 100:
+            schedule.roll_back(schedule.latest, loads=True)
+    first, second, *others = [after - before for before, after in pairwise(requested)]
+    assert first == second == 62
+    # Young's interval for one loss in 126 seconds is 22.4.
+    assert others[0] == 23
+    assert others == sorted(others)
+    assert others[-1] == 62
 
 
 def test_a_checkpoint_never_mixes_versions_from_before_and_after_a_rollback() -> None:
