@@ -31,7 +31,7 @@ from spotctl.show.costs.markup import Html, el
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "pictures" / "launch.svg"
 COMMAND = "spotctl launch examples/quickstart.yaml --yes"
-COLUMNS, ROWS = 92, 27
+COLUMNS, ROWS = 92, 16
 FRAMES, SECONDS, REST_SECONDS, READ_SECONDS = 48, 22.0, 7.0, 3.5
 """How many moments are drawn, in how much time, how long the last one rests, and how long one that brings many lines at
 once, such as the plan."""

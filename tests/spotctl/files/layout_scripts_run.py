@@ -43,7 +43,7 @@ SHORTER = {
     "run_clm_no_trainer": ("default=75", "default=12"),
     "stream_sgd": ("7000", "800"),
     "titan_train": ("6500", "600"),
-    "train_gpt": ("max_iters = 4000", "max_iters = 500"),
+    "train_gpt": ("max_iters = 4000", "max_iters = 1500"),
 }
 """What is replaced in a script after its trial, so that its work takes seconds."""
 
