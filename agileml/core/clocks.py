@@ -198,7 +198,8 @@ class CheckpointSchedule:
     At least `pause` seconds lie between two: clocks of a small model take less time than their checkpoints. Writing
     takes at most the `share` of the time, so that a large model is not written in every clock, unless that would leave
     LONGEST_PAUSE between two. Once checkpoints have been loaded, they may be as frequent as costs least: with Young's
-    interval, the root of twice the time that one takes times the mean time between losses.
+    interval, the root of twice the time that one costs times the mean time between losses. As training goes on
+    meanwhile, one costs half of the time that it takes.
     """
 
     partitions: int
@@ -246,7 +247,7 @@ class CheckpointSchedule:
         rest = min(took * (1 / self.share - 1), LONGEST_PAUSE)
         if not self._loads:
             return rest
-        cheapest = sqrt(2 * took * (now - self._began) / self._loads)
+        cheapest = sqrt(took * (now - self._began) / self._loads)
         return min(rest, max(0.0, cheapest - took))
 
     def roll_back(self, clock: int, *, loads: bool = False) -> None:
