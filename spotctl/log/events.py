@@ -241,13 +241,12 @@ class BidChanged:
 
 @dataclass(frozen=True, slots=True)
 class HostsListed:
-    """A look at a market in which each host runs the highest bid: how many hosts a bid could have, and the lowest and
-    the usual (median) of their minimum bids; 0 without any."""
+    """A look at a market in which each host runs the highest bid: how many hosts a bid could have, and the lowest of
+    their minimum bids; 0 without any."""
 
     market: MarketText
     hosts: int
     least: int
-    usual: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,15 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
+class MinimumBid:
+    """The lowest minimum bid among the hosts of a market at a moment, in nano-dollars per hour."""
+
+    at: int
+    market: Market
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
 class Expected:
     """The plan of a run as far as it was logged; `assumed` if the amount of work was a guess. `turns` are the machines
     of a job that shares quotas, each from a moment on."""
@@ -99,6 +108,7 @@ class RunTimeline:
     mixes: tuple[KindCounts, ...] = ()
     stages: tuple[tuple[int, int], ...] = ()
     """The AgileML stage of the job from each of some moments on."""
+    minimum_bids: tuple[MinimumBid, ...] = ()
     expected: Expected = field(default_factory=Expected)
     same_work: SameWork = field(default_factory=SameWork)
     samples: int | None = None

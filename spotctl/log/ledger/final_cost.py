@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pricing_data.units import usd
 from spotctl.log import events as ev
 from spotctl.log.folding import fold
-from spotctl.log.ledger.account import Eviction, Expected, KindCounts, RunPart, RunTimeline
+from spotctl.log.ledger.account import Eviction, Expected, KindCounts, MinimumBid, RunPart, RunTimeline
 from spotctl.log.ledger.project import RECORDED_ONLY, is_settled, project_run
 from spotctl.log.ledger.same_work import same_work
 from spotctl.log.state import EVICTED, LogRow, RunState
@@ -26,10 +26,12 @@ def final_account(rows: Sequence[LogRow]) -> RunPart | None:
 def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_least: bool = False) -> RunTimeline:
     """The timeline of one run from its log rows, and the state that follows from them; `is_least` says whether there
     are costs that no row has."""
-    state, stages = state or fold(rows), list[tuple[int, int]]()
+    state, stages, minimum_bids = state or fold(rows), list[tuple[int, int]](), list[MinimumBid]()
     for row in rows:
         if isinstance(row.event, ev.Progressed) and (not stages or stages[-1][1] != row.event.stage):
             stages.append((row.at, row.event.stage))
+        elif isinstance(row.event, ev.HostsListed) and row.event.hosts:
+            minimum_bids.append(MinimumBid(row.at, row.event.market, row.event.least))
     began, ended = state.began, state.ended
     assert began is not None, "a run begins with RunBegan"
     tags = began.spec.get("tags")
@@ -54,6 +56,7 @@ def timeline_of(rows: Sequence[LogRow], state: RunState | None = None, *, is_lea
         evictions=tuple(sorted(evictions, key=lambda eviction: (eviction.at, eviction.machine))),
         mixes=_mixes(state),
         stages=tuple(stages),
+        minimum_bids=tuple(minimum_bids),
         expected=_expected(began, state),
         same_work=same_work(state, state.at),
         samples=None if ended is None else ended.facts.get("samples"),

@@ -89,8 +89,8 @@ class LiveBids:
             return None
         if listed is None:
             return None
-        least, usual = (int(listed.least_bid.min()), int(listed.usual[0])) if listed.host.size else (0, 0)
-        self._journal.write(ev.HostsListed(market, listed.host.size, least, usual))
+        least = int(listed.least_bid.min()) if listed.host.size else 0
+        self._journal.write(ev.HostsListed(market, listed.host.size, least))
         if not listed.host.size:
             return None
         record = self._records.get(market, plan.fleet.market_history.hosts[market].record).joined(listed)

@@ -10,6 +10,7 @@ import numpy as np
 
 from pricing_data.market import Market
 from pricing_data.units import NANO_SECONDS_PER_DOLLAR
+from spotctl.log.ledger.account import RunTimeline
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use, usd
 from spotctl.show.costs.charts import Bar, BarPart, Layer, PriceLine, Series
 from spotctl.show.costs.columns import short_day
@@ -133,6 +134,19 @@ def held_prices(rows: Iterable[LedgerRow], markets: Sequence[MarketCost]) -> lis
         if cost.market in by_market and cost.listed:
             pieces = _percents(by_market[cost.market], cost.listed)
             lines.append(Series(cost.class_, cost.name, tuple(pieces)))
+    return lines
+
+
+def minimum_bids(run: RunTimeline, markets: Sequence[MarketCost]) -> list[PriceLine]:
+    """The lowest minimum bid of the hosts of each market, from one look to the next, in percent of on-demand."""
+    lines = []
+    for cost in markets:
+        looks = [look for look in run.minimum_bids if look.market == cost.market]
+        if looks and cost.listed:
+            percents = [100 * look.least / 1e9 / cost.listed for look in looks]
+            ends = [*(look.at for look in looks[1:]), run.until]
+            pieces = zip([look.at for look in looks], ends, percents, strict=True)
+            lines.append(Series(f"{cost.class_} least", f"{cost.name}, lowest minimum bid", tuple(pieces)))
     return lines
 
 

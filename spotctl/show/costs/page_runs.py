@@ -27,7 +27,7 @@ from spotctl.show.costs.markup import (
     table,
     times,
 )
-from spotctl.show.costs.money import MarketCost, held_prices
+from spotctl.show.costs.money import MarketCost, held_prices, minimum_bids
 
 MAX_JOBS = 4
 """The most jobs whose latest run is shown; --job selects others."""
@@ -116,6 +116,8 @@ def prices_section(report: Report, markets: Sequence[MarketCost]) -> Html:
     if not parts:
         return section("Price paid relative to on-demand", paragraph("No spot machines were rented."))
     lead = "The price of spot machines while they were held, in percent of the on-demand price of the same machine."
+    if any(run.minimum_bids for run in latest_of(report)):
+        lead += " Dashed lines are the lowest minimum bids that hosts asked for."
     return section("Price paid relative to on-demand", paragraph(lead, "lead"), *parts)
 
 
@@ -124,6 +126,7 @@ def _prices(report: Report, run: RunTimeline, markets: Sequence[MarketCost]) -> 
     if not lines:
         return Html()
     title = f"Prices paid by {run.run} in percent of on-demand, in {len(lines)} markets"
+    lines += minimum_bids(run, markets)
     picture = for_both_widths(lambda canvas: prices(canvas, title, lines))
     held = [(line.name, pieces) for line in lines for pieces in unbroken(line.data)]
     begins = times([pieces[0][0] for _, pieces in held])

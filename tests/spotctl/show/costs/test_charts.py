@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pricing_data.units import DAY, HOUR, MINUTE, NANO_SECONDS_PER_DOLLAR
+from spotctl.log import events as ev
 from spotctl.log.ledger.rows import ChargeKind, LedgerRow, Use, usd
 from spotctl.show.costs import markup
 from spotctl.show.costs.charts import (
@@ -21,7 +22,7 @@ from spotctl.show.costs.charts import (
     stacked_bars,
 )
 from spotctl.show.costs.markup import Html, el, fragment
-from spotctl.show.costs.money import cumulative_of, held_prices, markets_of, parts_of
+from spotctl.show.costs.money import cumulative_of, held_prices, markets_of, minimum_bids, parts_of
 from tests.spotctl.show.costs.made import AWS, NIGHT, MadeRun, month, report_of, started_hour
 
 CANVAS = markup.Canvas(960, 280)
@@ -159,6 +160,21 @@ def test_prices_are_the_mean_over_held_machines() -> None:
         (3, 4),
     ]
     assert [percent for _, _, percent in one.data] == pytest.approx([25.0, 50.0, 50.0])
+
+
+def test_a_minimum_bid_is_drawn_from_one_look_at_hosts_to_the_next() -> None:
+    made = MadeRun("a", "a", NIGHT)
+    made.begin()
+    made.rent(AWS[0], 1, NIGHT, spot=False)
+    looks = ((1, AWS[0], 136), (2, AWS[1], 999), (2, AWS[0], 170))
+    for hour, market, least in looks:
+        made.add(NIGHT + hour * HOUR, ev.HostsListed(market, 3, least * 1_000_000))
+    made.add(NIGHT + 2 * HOUR, ev.HostsListed(AWS[0], 0, 0))
+    made.finish(NIGHT + 4 * HOUR)
+    report = report_of([made])
+    (line,) = minimum_bids(report.runs[0], markets_of(report))
+    assert [(begin - NIGHT, end - NIGHT) for begin, end, _ in line.data] == [(HOUR, 2 * HOUR), (2 * HOUR, 4 * HOUR)]
+    assert [percent for _, _, percent in line.data] == pytest.approx([40.0, 50.0])
 
 
 @pytest.mark.parametrize("started", [False, True])
