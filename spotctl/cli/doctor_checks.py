@@ -134,7 +134,7 @@ def _packages() -> Iterator[Finding]:
         yield Finding("here", "versions", Level.FAILS, f"{error.name} is not installed", "pip install spotctl")
     for package in (package for cloud in rented_clouds() for package in cloud_of(cloud).packages.optional):
         if not _is_installed(package.module):
-            detail = f"not installed; {package.used_for} needs it"
+            detail = f"not installed; for {package.used_for}"
             cure = f"pip install 'spotctl[{package.extra}]'"
             yield Finding("here", f"extra {package.extra}", Level.NOTE, detail, cure)
 

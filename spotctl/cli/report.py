@@ -59,9 +59,13 @@ def cost(
         ),
     ] = "job",
     format_: Annotated[
-        Format,
-        typer.Option("--format", help="html: one self-contained file. focus: CSV with columns of FOCUS 1.2 (or 1.0)."),
-    ] = Format.TABLE,
+        Format | None,
+        typer.Option(
+            "--format",
+            help="html: one self-contained file. focus: CSV with columns of FOCUS 1.2 (or 1.0).",
+            show_default="as --out ends, or table",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Output file.", show_default="stdout")] = None,
     local: LocalOption = False,
     tz: Annotated[
@@ -79,16 +83,17 @@ def cost(
     Runs on the local market, where no real money is spent, are in no sum with other runs: they are left out unless
     there are no others. --local reports on them alone.
 
-    Example: spotctl report cost --since 30d --by job,region --format html --out costs.html
+    Example: spotctl report cost --since 30d --by job,region --out costs.html
 
     Example: spotctl report cost --since 2026-01-01 --until 2026-02-01 --by kind
     """
     from spotctl.show.costs.accounts import write
 
     session: Session = context.obj
-    if json_ and format_ not in (Format.TABLE, Format.JSON):
+    if json_ and format_ not in (None, Format.TABLE, Format.JSON):
         raise BadRequest(f"--json and --format {format_.value} contradict each other; give only one")
-    chosen_format = Format.JSON if json_ else format_
+    ending = "" if out is None else out.suffix.removeprefix(".")
+    chosen_format = Format.JSON if json_ else format_ or (Format(ending) if ending in list(Format) else Format.TABLE)
     if chosen_format is Format.HTML and out is None and sys.stdout.isatty():
         raise BadRequest("--format html writes a page: pass --out costs.html")
     report = gather_report(session, job or (), since, until, by, local=local, tz=tz)

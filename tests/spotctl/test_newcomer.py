@@ -78,6 +78,7 @@ def test_from_nothing_to_the_cheapest_place_for_8_a100() -> None:
     assert announced.startswith("asks aws (1 region), azure (1 region): about ")
     for word in ("requests", "MB to download", "rows", "MB of disk", "minutes"):
         assert word in announced
+    assert announced.endswith("(narrow it with --type)")
     every = spotctl("prices", "best", "--gpu", "A100:8", "--json").json["offers"]
     offers = [one for one in every if not one["market"].startswith("gcp/")]
     assert len(every) > len(offers), "machines of Google Cloud are estimated by shipped lists"

@@ -164,10 +164,12 @@ def _announced(tasks: Sequence[TaskReport], request: FetchRequest, workers: int)
     places = ", ".join(f"{cloud} ({counted(count, 'region')})" for cloud, count in sorted(regions.items()))
     wait = minutes(total, workers)
     duration = f"{wait:,.0f} minutes" if wait >= 1.5 else "no more than two minutes"
+    left = [option for option, given in (("--region", request.regions), ("--type", request.types)) if not given]
+    narrower = f" (narrow it with {' and '.join(left)})" if left else ""
     return [
         f"asks {places or ', '.join(sorted({cloud for cloud, _ in planned}))}: about {total.calls:,.0f} requests,"
         f" {total.megabytes:,.0f} MB to download, {total.rows:,.0f} rows, {disk_megabytes(total):,.1f} MB of disk,"
-        f" {duration} (narrow it with --region, --type, --since)"
+        f" {duration}{narrower}"
     ]
 
 

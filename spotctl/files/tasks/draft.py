@@ -128,7 +128,10 @@ class JobDraft:
         for cloud in named:
             if cloud in jobs and cloud not in linked:
                 self.leave(loc, f"machines of {cloud} do not reach each other, which several nodes need")
-        return [cloud for cloud in rented if cloud in linked] or linked
+        left = [cloud for cloud in rented if cloud in linked]
+        if not left:
+            self.refuse(loc, f"several nodes cannot run on {' or '.join(rented)}; name another cloud, or one node")
+        return left
 
     def set_variable(self, loc: Loc, name: str, value: object) -> None:
         """An environment variable; one without a value is read when the job is launched."""

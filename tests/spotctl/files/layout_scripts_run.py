@@ -79,9 +79,7 @@ class KilledScript:
 
 def killed(name: str, folder: Path, random: Random) -> KilledScript:
     """A script's whole way in an empty folder: its trial, its changed lines, its job, and two runs to the end."""
-    path = folder / f"{name}.py"
-    for file in SCRIPTS.glob(f"{name}.*"):
-        shutil.copy(file, folder)
+    path = bring(name, folder)
     said = _init(folder, path.name, "--try")
     changes = [Change(**change) for change in said["changes"]]
     if changes:
@@ -99,6 +97,13 @@ def killed(name: str, folder: Path, random: Random) -> KilledScript:
     repeated = sum(counts) - len(whole) if unit == "step" else _again(lives)
     verdict = said["tried"]["verdict"]
     return KilledScript(name, verdict, len(changes), unit, len(whole), counts, repeated, outcome)
+
+
+def bring(name: str, folder: Path) -> Path:
+    """Copies a script and its other files into a folder."""
+    for file in SCRIPTS.glob(f"{name}.*"):
+        shutil.copy(file, folder)
+    return folder / f"{name}.py"
 
 
 def _again(lives: Sequence[Sequence[WorkMark]]) -> int:

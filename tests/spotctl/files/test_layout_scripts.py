@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,10 @@ import pytest
 from spotctl.files.job.reader import load
 from spotctl.files.script.reading import Change, applied
 from tests.spotctl.command_line import spotctl
+from tests.spotctl.files.layout_scripts_run import SCRIPTS, bring
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
-SCRIPTS = Path(__file__).parent / "layout_scripts"
 FOLDER = '"$SPOTCTL_CHECKPOINT_DIR"'
 CHANGES = {
     "ddpm_toy": 1,
@@ -81,7 +80,7 @@ HONEST = sorted({path.stem for path in SCRIPTS.glob("*.py")} - LIARS.keys())
 NEEDS = {"safetensors_pair": "safetensors", "typer_flag": "typer", "click_flag": "click"}
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "project"
     place.mkdir()
@@ -89,17 +88,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def bring(name: str) -> None:
-    for path in SCRIPTS.glob(f"{name}.*"):
-        shutil.copy(path, ".")
-
-
 @pytest.mark.parametrize("name", HONEST)
-def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(name: str) -> None:
-    bring(name)
+def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(name: str, folder: Path) -> None:
+    path = bring(name, folder)
     script = spotctl("init", f"{name}.py", "--json").json["script"]
     assert len(script["changes"]) == CHANGES.get(name, 0), script["changes"]
-    path = Path(f"{name}.py")
     path.write_text(applied(path.read_text(), [Change(**change) for change in script["changes"]]))
     again = spotctl("init", f"{name}.py", "--json", "--force").json["script"]
     assert (again["resumes"], again["changes"]) == (True, [])
@@ -111,9 +104,9 @@ def test_lines_and_arguments_make_each_layout_resume_as_far_as_it_is_read(name: 
 @pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", HONEST)
-def test_each_layout_is_seen_to_resume(name: str) -> None:
+def test_each_layout_is_seen_to_resume(name: str, folder: Path) -> None:
     pytest.importorskip(NEEDS.get(name, "torch"))
-    bring(name)
+    bring(name, folder)
     tried = spotctl("init", f"{name}.py", "--json", "--try").json["script"]["tried"]
     # A busy computer may be too slow for what a trial waits for: that is not seen, and no restart.
     assert tried["verdict"] in ("resumed", "not seen"), tried
@@ -123,8 +116,8 @@ def test_each_layout_is_seen_to_resume(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(LIARS))
-def test_a_liar_is_never_seen_to_resume(name: str) -> None:
-    bring(name)
+def test_a_liar_is_never_seen_to_resume(name: str, folder: Path) -> None:
+    bring(name, folder)
     script = spotctl("init", f"{name}.py", "--json", "--try").json["script"]
     tried = script["tried"]
     assert tried["verdict"] in ("restarted", "not seen"), tried

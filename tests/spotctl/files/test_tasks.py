@@ -218,6 +218,7 @@ class TestInit:
             "resources: {infra: aws//us-east-1a}\nrun: python train.py\n",
             "service: {readiness_probe: /}\nrun: serve\n",
             "resources: {cpus: 8+}\nsetup: pip install torch\n",
+            "resources: {infra: vast, accelerators: 'H100:8'}\nnum_nodes: 2\nrun: python train.py\n",
         ],
     )
     def test_what_is_no_task_is_refused(

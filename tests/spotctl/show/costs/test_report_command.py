@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -223,6 +224,24 @@ def test_unwritable_files_are_one_line(runs: list[MadeRun], tmp_path: Path) -> N
         assert ended.code == 2, path
         assert str(path) in ended.error
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "begin"),
+    [
+        ("costs.html", (), "<!doctype html>"),
+        ("costs.json", (), r"\{"),
+        ("costs.csv", (), "job,"),
+        ("costs", (), r"\$|\d jobs?: |[a-z-]+: \$"),
+        ("costs.html", ("--format", "csv"), "job,"),
+    ],
+)
+def test_a_report_is_written_in_the_format_that_its_file_name_ends_with(
+    runs: list[MadeRun], tmp_path: Path, name: str, words: tuple[str, ...], begin: str
+) -> None:
+    assert runs
+    assert spotctl("report", "cost", "--out", tmp_path / name, *words).code in (None, 0)
+    assert re.match(begin, (tmp_path / name).read_text())
 
 
 def test_focus_sums_match_the_ledger(runs: list[MadeRun]) -> None:
