@@ -137,7 +137,7 @@ def test_the_contract_of_every_provider_holds(tmp_path: Path) -> None:
     contract = str(PACKAGE / "contract_of_toy.py")
     ended = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), contract, home=tmp_path)
     assert ended.code == 0, ended.out
-    assert re.search(r"^2\d passed", ended.out, re.MULTILINE)
+    assert re.search(r"^5\d passed", ended.out, re.MULTILINE)
 
 
 @TOY_CLOUD

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from spotctl.clouds.vast.orders import VastLabel, machine_id
+from spotctl.clouds.order_ledger import OrderLabel
 from spotctl.home.installation import RUN_TAG
 from spotctl.log.state import RunState
 from spotctl.log.statuses import latest_run
@@ -142,14 +142,14 @@ class Kills:
         assert run.ended is not None
         assert run.ended.outcome == "done", run.ended
         assert not market.alive(), "left"
-        ours = list[tuple[Contract, VastLabel]]()
+        ours = list[tuple[Contract, OrderLabel]]()
         for contract in market.contracts.values():
-            label = VastLabel.parse(contract.label)
+            label = OrderLabel.parse(contract.label)
             assert label is not None
             if label.tags[RUN_TAG] == run.run:
                 ours.append((contract, label))
         assert len({(label.order, label.index) for _, label in ours}) == len(ours), "bought twice"
-        assert run.machines.keys() == {machine_id(contract.id) for contract, _ in ours}, "unknown to the log"
+        assert run.machines.keys() == {f"vast:{contract.id}" for contract, _ in ours}, "unknown to the log"
         for intent, order in run.orders.items():
             assert sum(held.allocation == intent for held in run.machines.values()) <= order.machines, "bought twice"
         cost = json.loads(self.laptop.spotctl("report", "cost", "--job", name, "--json"))

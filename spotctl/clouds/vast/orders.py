@@ -1,7 +1,4 @@
-"""Orders of instances: their labels, bodies and start-up, and the machines that lists show of them. Pure.
-
-Vast.ai has no client tokens. So an order carries a label that a list shows: which order of which run it is, and which
-of the order's machines. A machine that was ordered twice would have the same label twice.
+"""Orders of instances: their bodies and start-up, and the machines that lists show of them. Pure.
 
 The script that starts a machine may have 4096 characters, and a variable 256, so the start-up script of all clouds is
 cut into variables, which a short script puts together. Another has the machine's ssh host key: the launcher made it, so
@@ -12,25 +9,16 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
-from urllib.parse import parse_qsl, urlencode
+from collections.abc import Mapping
+from typing import Any
 
-from pricing_data.errors import BadInput
-from pricing_data.market import Market
 from pricing_data.units import NANOS_PER_DOLLAR
-from spotctl.clouds.provider import MachineRequest, MachineState, fingerprint
-from spotctl.clouds.vast.cloud import CLOUD_NAME, VastSettings
+from spotctl.clouds.order_ledger import OrderLabel
+from spotctl.clouds.provider import MachineRequest, MachineState
+from spotctl.clouds.vast.cloud import VastSettings
 from spotctl.home.errors import BadRequest
-from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 
-PREFIX = f"{CLOUD_NAME}:"
-_MARK = "spotctl"
 _LONGEST_LABEL, _LONGEST_VALUE, _LONGEST_ENVIRONMENT = 256, 256, 32_768
-_SHORT = {INSTALLATION_TAG: "i", RUN_TAG: "r", INTENT_TAG: "n"}
-_LONG = {short: tag for tag, short in _SHORT.items()}
 _SCRIPT, _HOST_KEY = "SPOTCTL_START_", "SPOTCTL_HOST_KEY_"
 _ON_START = f"""#!/bin/sh
 pieces() {{ i=0; while eval "part=\\${{$1$i-}}" && [ -n "$part" ]; do printf %s "$part"; i=$((i + 1)); done; }}
@@ -44,58 +32,8 @@ exec sh /opt/spotctl/start_up
 """Installs the host key before the start-up script has sshd read it, and runs that script."""
 
 
-@dataclass(frozen=True, slots=True)
-class VastLabel:
-    """The content of a label. `order` stands for the token, `print` for the whole request; `bid` None: on demand."""
-
-    order: str
-    index: int
-    print: str
-    bid: int | None
-    market: Market
-    tags: Mapping[str, str]
-
-    @classmethod
-    def of(cls, request: MachineRequest, index: int) -> Self:
-        return cls(order_of(request.token), index, fingerprint(request), request.bid, request.market, request.tags)
-
-    @classmethod
-    def parse(cls, text: str | None) -> Self | None:
-        """The label of an instance; None if it is not one of ours."""
-        words = (text or "").split(" ")
-        if len(words) != 7 or words[0] != _MARK:
-            return None
-        _, order, index, print_, bid, market, tags = words
-        try:
-            known = {_LONG.get(name, name): value for name, value in parse_qsl(tags, keep_blank_values=True)}
-            return cls(order, int(index), print_, None if bid == "-" else int(bid), Market.parse(market), known)
-        except (ValueError, BadInput):
-            return None
-
-    @property
-    def machine(self) -> str:
-        """A name of the machine that is known before it is ordered."""
-        return f"{self.order} {self.index}"
-
-    def __str__(self) -> str:
-        tags = urlencode({_SHORT.get(name, name): value for name, value in self.tags.items()})
-        bid = "-" if self.bid is None else self.bid
-        text = f"{_MARK} {self.order} {self.index} {self.print} {bid} {self.market} {tags}"
-        if len(text) > _LONGEST_LABEL:
-            raise BadRequest(
-                f"vast: the label of an instance would have {len(text)} characters, but the limit is {_LONGEST_LABEL}:"
-                " give the job a shorter name, or fewer tags"
-            )
-        return text
-
-
-def order_of(token: str) -> str:
-    """The part of a label that stands for a token."""
-    return hashlib.sha256(token.encode()).hexdigest()[:16]
-
-
 def body(
-    request: MachineRequest, label: VastLabel, settings: VastSettings, start_up: str, host_key: bytes
+    request: MachineRequest, label: OrderLabel, settings: VastSettings, start_up: str, host_key: bytes
 ) -> dict[str, Any]:
     """An order. A bid that is too low is refused, rather than kept as an instance that does not run.
 
@@ -112,7 +50,7 @@ def body(
         )
     order: dict[str, Any] = {
         "image": request.image or settings.image,
-        "label": str(label),
+        "label": label.text(_LONGEST_LABEL),
         "disk": float(request.disk_gib or settings.disk_gib),
         "runtype": "ssh_direc ssh_proxy",
         "target_state": "running",
@@ -129,16 +67,6 @@ def _pieces(name: str, content: bytes) -> dict[str, str]:
     text = base64.b64encode(content).decode()
     pieces = (text[at : at + _LONGEST_VALUE] for at in range(0, len(text), _LONGEST_VALUE))
     return {f"{name}{number}": piece for number, piece in enumerate(pieces)}
-
-
-def machine_id(contract: int) -> str:
-    return f"{PREFIX}{contract}"
-
-
-def contract_of(machine: str) -> int | None:
-    """The number of an instance; None for any other id."""
-    number = machine.removeprefix(PREFIX)
-    return int(number) if machine.startswith(PREFIX) and number.isascii() and number.isdigit() else None
 
 
 def state_of(row: Mapping[str, Any]) -> MachineState:
@@ -169,10 +97,3 @@ def ssh_of(row: Mapping[str, Any]) -> tuple[str, int] | None:
         if row.get("public_ipaddr"):
             return str(row["public_ipaddr"]).strip(), int(mapped["HostPort"])
     return (str(row["ssh_host"]), int(row["ssh_port"])) if row.get("ssh_host") and row.get("ssh_port") else None
-
-
-def ours(rows: list[Mapping[str, Any]]) -> Iterator[tuple[VastLabel, Mapping[str, Any]]]:
-    """The instances that spotctl ordered, with their labels."""
-    for row in rows:
-        if (label := VastLabel.parse(row.get("label"))) is not None:
-            yield label, row

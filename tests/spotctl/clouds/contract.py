@@ -1,11 +1,14 @@
-"""The contract of every provider and of every link. A provider's tests subclass both, and make the `setting`."""
+"""The contract of every provider, of every link, and of clouds of containers. A provider's tests subclass those that
+fit, and make the `setting`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import pytest
 
@@ -22,6 +25,22 @@ from spotctl.home.errors import BadRequest
 LONG = 1000 * HOUR
 _ON_ONE_CLOUD = pytest.mark.sampled(1)
 """Where one suite has several clouds, a run that takes samples has each of these tests on one of them."""
+
+
+class ContainerMarket(Protocol):
+    """What happens on a cloud of containers that its users do not do."""
+
+    def outbid(self, machine: str) -> None:
+        """Another renter bids more for the host of a machine."""
+        ...
+
+    def lose_an_answer(self) -> None:
+        """The next order is carried out, and its answer is lost."""
+        ...
+
+    def bought(self) -> int:
+        """How many containers were ever bought."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,13 +64,14 @@ class Setting:
     slack: int = 0
     late: int = 0
     patience_seconds: float = 60.0
+    containers: ContainerMarket | None = None
 
     def request(self, token: str, machines: int = 2, lease: int = LONG, run: str = "a") -> MachineRequest:
         tags = {"installation": "tests", "run": run}
         return MachineRequest(token, self.market, machines, self.bid, self.provider.now() + lease, tags)
 
     def link(self, machine: Machine) -> MachineLink:
-        """The link to a machine, once its agent answers."""
+        """The link to a machine, once its agent answers and lists show it."""
         self.eventually(lambda: self._prepared(machine))
         return self.provider.link(machine.id)
 
@@ -61,7 +81,8 @@ class Setting:
         except Unanswered:
             self.provider.prepare(self.machine(machine.id), MachineSupplies())
             return False
-        return True
+        # A list may be late.
+        return self.machine(machine.id).state is not MachineState.STARTING
 
     def eventually(self, happened: Callable[[], bool]) -> None:
         """Waits for what a provider does in its own time."""
@@ -337,3 +358,44 @@ class LinkContract:
         assert setting.link(machine).notices() == ()
         told = setting.provider.with_status(setting.machine(machine.id))
         assert (told.state, told.warned_until) == (MachineState.RUNNING, None)
+
+
+class ContainerContract:
+    """What a provider of containers that are sold by bid does besides: its cloud has no client tokens."""
+
+    def test_a_lost_answer_buys_nothing_twice(self, setting: Setting) -> None:
+        market = _containers(setting)
+        market.lose_an_answer()
+        request = setting.request("t1")
+        with pytest.raises(Unanswered):
+            setting.provider.create(request)
+        created = list[Machine]()
+
+        def answered() -> bool:
+            with suppress(Unanswered):
+                created.extend(setting.provider.create(request))
+            return bool(created)
+
+        setting.eventually(answered)
+        assert len({one.id for one in created}) == request.count
+        assert market.bought() == request.count
+
+    def test_a_machine_that_was_outbid_is_paused_until_it_is_returned(self, setting: Setting) -> None:
+        outbid, kept = setting.provider.create(setting.request("t1"))
+        setting.eventually(lambda: setting.machine(outbid.id).state is MachineState.RUNNING)
+        _containers(setting).outbid(outbid.id)
+        setting.eventually(lambda: setting.machine(outbid.id).state is MachineState.PAUSED)
+        paused = setting.machine(outbid.id)
+        assert paused.ended is not None
+        with pytest.raises(Unanswered, match="paused"):
+            setting.provider.link(outbid.id)
+        assert {one.id: one.detail for one in setting.machines({})}[outbid.id] == "paused"
+        setting.provider.terminate([outbid.id])
+        (gone,) = setting.gone(outbid)
+        assert (gone.end_reason, gone.ended) == (EndReason.EVICTED, paused.ended)
+        assert [one.id for one in setting.machines({})] == [kept.id]
+
+
+def _containers(setting: Setting) -> ContainerMarket:
+    assert setting.containers is not None
+    return setting.containers

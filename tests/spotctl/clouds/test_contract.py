@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pricing_data.units import SECOND
-from spotctl.clouds.vast.placed import ListTimes
+from spotctl.clouds.order_ledger import ListTimes
+from spotctl.clouds.vast.provider import VastProvider
+from tests.servers.loopback import Fault
 from tests.spotctl.clouds.aws import standins
 from tests.spotctl.clouds.aws.ec2 import Ec2, running_ec2
 from tests.spotctl.clouds.azure import world as azure
-from tests.spotctl.clouds.contract import ProviderContract, Setting
+from tests.spotctl.clouds.contract import ContainerContract, ProviderContract, Setting
 from tests.spotctl.clouds.gcp import world as gcp
 from tests.spotctl.clouds.markets import python
 from tests.spotctl.clouds.vast import world as vast
@@ -61,7 +64,7 @@ def on_azure(folder: Path) -> Iterator[Setting]:  # noqa: ARG001 - as the other 
 @contextmanager
 def on_vast(folder: Path) -> Iterator[Setting]:
     with vast.world(folder) as made, closing(made.provider()) as here:
-        yield Setting(here, vast.ONE, vast.BID, vast.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
+        yield _vast_setting(here, made)
 
 
 @contextmanager
@@ -70,7 +73,30 @@ def on_late_vast(folder: Path) -> Iterator[Setting]:
     times = ListTimes(listed_within=4 * SECOND, gone_after=2 * SECOND)
     with vast.world(folder) as made, closing(made.provider(times=times)) as here:
         made.api.lists_late = 1.0
-        yield Setting(here, vast.ONE, vast.BID, vast.UNKNOWN, _PAYLOAD, a_second, slack=SECOND)
+        yield _vast_setting(here, made)
+
+
+def _vast_setting(provider: VastProvider, made: vast.World) -> Setting:
+    return Setting(
+        provider, vast.ONE, vast.BID, vast.UNKNOWN, _PAYLOAD, a_second, slack=SECOND, containers=VastRenters(made)
+    )
+
+
+@dataclass(frozen=True)
+class VastRenters:
+    """See `ContainerMarket`."""
+
+    made: vast.World
+
+    def outbid(self, machine: str) -> None:
+        market = self.made.market
+        market.outbid(market.contracts[int(machine.removeprefix("vast:"))].host, 0.9)
+
+    def lose_an_answer(self) -> None:
+        self.made.server.faults.append(Fault("/asks/", lost=True))
+
+    def bought(self) -> int:
+        return len(self.made.market.contracts)
 
 
 CLOUDS = {"aws": on_aws, "gcp": on_gcp, "azure": on_azure, "vast": on_vast, "late vast": on_late_vast}
@@ -81,5 +107,12 @@ class TestRequests(ProviderContract):
     def setting(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
         if request.param != "azure" and request.function.__name__ in _LEASE_TESTS:
             pytest.skip("only a machine that runs ends with its lease")
+        with CLOUDS[request.param](tmp_path) as made:
+            yield made
+
+
+class TestContainers(ContainerContract):
+    @pytest.fixture(params=["vast", "late vast"])
+    def setting(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting]:
         with CLOUDS[request.param](tmp_path) as made:
             yield made

@@ -27,10 +27,9 @@ from typing import Any
 from pricing_data.errors import NoAnswer
 from pricing_data.units import SECOND
 from spotctl.clouds.errors import ProviderError, Unanswered
+from spotctl.clouds.order_ledger import ListTimes, OrderLabel
 from spotctl.clouds.provider import EndReason, MachineState
 from spotctl.clouds.vast.calls import VastCalls
-from spotctl.clouds.vast.orders import VastLabel
-from spotctl.clouds.vast.placed import ListTimes
 from tests.spotctl.clouds.vast.world import BID, RUN, World, order, world
 from tests.waiting import eventually
 
@@ -75,7 +74,7 @@ def rented_and_outbid(made: World) -> None:
 
 def one_set_exists(made: World) -> None:
     """Each machine of the order was bought once, and is known."""
-    labels = [VastLabel.parse(contract.label) for contract in made.market.contracts.values()]
+    labels = [OrderLabel.parse(contract.label) for contract in made.market.contracts.values()]
     assert sorted(label.index for label in labels if label is not None) == list(range(ORDER.count)), labels
     assert len(made.market.alive()) == ORDER.count
     with closing(made.provider(times=TIMES)) as here:

@@ -16,9 +16,8 @@ import pytest
 
 from pricing_data.units import HOUR, SECOND
 from spotctl.clouds.errors import NoCapacity, NotFound, QuotaReached, Unanswered, UnknownRefusal
+from spotctl.clouds.order_ledger import ListTimes, OrderLabel, OrderLedger
 from spotctl.clouds.provider import EndReason, MachineState
-from spotctl.clouds.vast.orders import VastLabel, machine_id
-from spotctl.clouds.vast.placed import ListTimes, VastOrders
 from spotctl.clouds.vast.provider import VastProvider
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import RUN_TAG
@@ -80,10 +79,10 @@ def test_an_order_says_how_a_machine_starts_and_who_it_is(made: World, provider:
         ["/bin/sh", "-c", script], check=False, env={"PATH": "/usr/bin:/bin", **body["env"]}, capture_output=True
     )
     assert ended.stdout.startswith(b"lease 1"), ended.stderr
-    shown = provider.console(machine_id(alive(made)[0].id))
+    shown = provider.console(provider.machine_id(alive(made)[0].id))
     assert (tmp_path / "ssh" / "ssh_host_ed25519_key.pub").read_text().strip() == shown.split("host key ")[1].strip()
     assert len(body["onstart"]) < 1_000
-    label = VastLabel.parse(body["label"])
+    label = OrderLabel.parse(body["label"])
     assert label is not None
     assert (label.market, label.bid, label.index) == (ONE, BID, 0)
     assert label.tags == {**RUN, "spotctl-intent": "1"}
@@ -138,20 +137,6 @@ def test_an_account_without_credit_says_so(made: World, provider: VastProvider) 
         provider.create(order())
 
 
-def test_a_lost_answer_is_looked_for_in_the_list_and_nothing_is_bought_twice(made: World) -> None:
-    made.server.faults.append(Fault("/asks/", lost=True))
-    with closing(made.provider(times=LATE)) as provider:
-        with pytest.raises(Unanswered):
-            provider.create(order())
-        made.api.lists_late = 30.0
-        with pytest.raises(Unanswered, match="the list may not show it yet"):
-            provider.create(order())
-        assert len(alive(made)) == 1
-        made.market.advance(31)
-        assert len(provider.create(order())) == 2
-    assert sorted(VastLabel.parse(contract.label).index for contract in alive(made)) == [0, 1]  # type: ignore[union-attr]
-
-
 def test_an_order_that_waited_long_before_its_answer_was_lost_is_not_sent_again_at_once(made: World) -> None:
     """The note of an order is older than the order, by as long as its call waited for its turn."""
     made.server.faults.append(Fault("/asks/", lost=True))
@@ -159,7 +144,7 @@ def test_an_order_that_waited_long_before_its_answer_was_lost_is_not_sent_again_
     with closing(made.provider(times=LATE)) as provider:
         with pytest.raises(Unanswered):
             provider.create(order())
-        ledger = VastOrders(made.folder / "home" / "orders")
+        ledger = OrderLedger(made.folder / "home" / "orders")
         (noted,) = ledger.orders(provider.now())
         ledger.change_machine(noted.key, 0, lambda placed: replace(placed, asked=placed.asked - 2 * HOUR))
         with pytest.raises(Unanswered, match="the list may not show it yet"):
@@ -186,24 +171,6 @@ def test_an_instance_that_was_sold_on_demand_is_destroyed_and_reported(made: Wor
     with pytest.raises(UnknownRefusal, match="sold on demand, so it was destroyed"):
         provider.create(order())
     assert not alive(made)
-
-
-def test_a_machine_that_was_outbid_is_paused_and_its_end_is_an_eviction(made: World, provider: VastProvider) -> None:
-    outbid, kept = provider.create(order())
-    made.market.outbid(made.market.contracts[int(outbid.id.removeprefix("vast:"))].host, 0.5)
-    states = {machine.id: machine.state for machine in provider.list(RUN)}
-    assert states == {outbid.id: MachineState.PAUSED, kept.id: MachineState.RUNNING}
-    with pytest.raises(Unanswered, match="paused"):
-        provider.link(outbid.id)
-    (resource, _) = provider.resources(RUN)
-    assert (resource.id, resource.detail) == (outbid.id, "paused")
-    before = provider.now()
-    provider.terminate([outbid.id])
-    (gone,) = [machine for machine in provider.list(RUN) if machine.id == outbid.id]
-    assert (gone.state, gone.end_reason) == (MachineState.GONE, EndReason.EVICTED)
-    assert gone.ended is not None
-    assert gone.ended <= before, "it was paid until it was seen paused"
-    assert [machine_id(contract.id) for contract in alive(made)] == [kept.id]
 
 
 def test_a_machine_that_a_list_lacks_is_gone_only_after_a_while(made: World) -> None:

@@ -16,13 +16,13 @@ from pricing_data.series import PriceSeries
 from pricing_data.units import MINUTE
 from spotctl.clouds.errors import NotFound
 from spotctl.clouds.link import MachineSupplies
+from spotctl.clouds.order_ledger import ListTimes, OrderLedger
 from spotctl.clouds.provider import MachineRequest
 from spotctl.clouds.remote.agents import RemoteAgents
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import PriceBook
 from spotctl.clouds.vast.calls import VastCalls
 from spotctl.clouds.vast.cloud import VastSettings
-from spotctl.clouds.vast.placed import ListTimes, VastOrders
 from spotctl.clouds.vast.provider import VastProvider
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.home.wall_clock import WallClock, wall_us
@@ -87,8 +87,8 @@ class World:
         """A provider that knows nothing of what others did but by their ledger."""
         folder = self.folder / home
         agents = agents or StandIn(folder / "machines", WallClock())
-        calls, ledger = VastCalls(self.server.url), VastOrders(folder / "orders")
-        return VastProvider(calls, VastSettings(), ledger, agents, Prices(), folder / "offers", times)
+        calls, ledger = VastCalls(self.server.url), OrderLedger(folder / "orders", times)
+        return VastProvider(calls, VastSettings(), ledger, agents, Prices(), folder / "offers")
 
     @property
     def market(self) -> VastMarket:

@@ -1,4 +1,4 @@
-"""`VastOrders`: what this home has ordered on Vast.ai, which has no tokens, and forgets what is destroyed.
+"""`OrderLedger`: what this home has ordered on a cloud that has no client tokens, and forgets what is destroyed.
 
 An order is a file, whose content is replaced before an instance is asked for and once its number is known. So an
 order that is repeated buys nothing twice: what was asked for and not answered is looked for in the list, by its label,
@@ -8,28 +8,81 @@ and is only asked for again once a list would show it. Without the files, labels
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import DAY, SECOND
 from spotctl.clouds.errors import TokenTaken
-from spotctl.clouds.provider import EndReason, MachineRequest
-from spotctl.clouds.vast.orders import VastLabel
+from spotctl.clouds.provider import EndReason, MachineRequest, MachineState, fingerprint
+from spotctl.home.errors import BadRequest
+from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 
 KEPT = 14 * DAY
 """How long an order is kept whose machines are gone."""
 
+_MARK = "spotctl"
+_SHORT = {INSTALLATION_TAG: "i", RUN_TAG: "r", INTENT_TAG: "n"}
+_LONG = {short: tag for tag, short in _SHORT.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class OrderLabel:
+    """The order of an instance, and which of its machines it is. Two with the same label would be one too many.
+
+    `order` stands for the token, `print` for the whole request; `bid` None: on demand.
+    """
+
+    order: str
+    index: int
+    print: str
+    bid: int | None
+    market: Market
+    tags: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str | None) -> Self | None:
+        """The label of an instance; None if it is not one of ours."""
+        words = (text or "").split(" ")
+        if len(words) != 7 or words[0] != _MARK:
+            return None
+        _, order, index, print_, bid, market, tags = words
+        try:
+            known = {_LONG.get(name, name): value for name, value in parse_qsl(tags, keep_blank_values=True)}
+            return cls(order, int(index), print_, None if bid == "-" else int(bid), Market.parse(market), known)
+        except (ValueError, BadInput):
+            return None
+
+    @property
+    def machine(self) -> str:
+        """A name of the machine that is known before it is ordered."""
+        return f"{self.order} {self.index}"
+
+    def text(self, longest: int) -> str:
+        """The label for a cloud whose labels have at most this many characters."""
+        tags = urlencode({_SHORT.get(name, name): value for name, value in self.tags.items()})
+        bid = "-" if self.bid is None else self.bid
+        text = f"{_MARK} {self.order} {self.index} {self.print} {bid} {self.market} {tags}"
+        if len(text) > longest:
+            raise BadRequest(
+                f"{self.market.cloud}: the label of an instance would have {len(text)} characters, but the limit is"
+                f" {longest}: give the job a shorter name, or fewer tags"
+            )
+        return text
+
 
 @dataclass(frozen=True, slots=True)
 class ListTimes:
-    """How far the list of instances is trusted. Assumed, and generous: Vast.ai says nothing about it.
+    """How far a list of instances is trusted. Assumed, and generous, where a cloud says nothing about it.
 
     The list shows a new instance `listed_within` this time, and one that it does not show for `gone_after` is gone.
     """
@@ -61,20 +114,28 @@ class Placed:
     reason: EndReason | None = None
     host: int | None = None
 
-    def listed(self, now: int, *, is_paused: bool) -> Self:
-        """The machine after a list that shows it, maybe after others lacked it for so long that it counted as gone."""
-        if self.ended is not None and not self.returning:
-            return replace(self, missing=None, ended=None, reason=None).listed(now, is_paused=is_paused)
-        paused = (self.paused or now) if is_paused else None
-        return replace(self, is_listed=True, missing=None, paused=paused)
+    def seen(self, shown: MachineState | None, now: int, times: ListTimes) -> Self:
+        """The machine after a list that shows it in this state, or lacks it.
 
-    def unlisted(self, now: int, times: ListTimes) -> Self:
-        """The machine after a list that lacks it: a list may be late, and no machine is gone by one list alone."""
+        A list may be late, so no machine is gone by one list alone, and one that counted as gone may be shown again.
+        """
+        if shown is not None:
+            paused = (self.paused or now) if shown is MachineState.PAUSED else None
+            back = self if self.returning else replace(self, ended=None, reason=None)
+            return replace(back, is_listed=True, missing=None, paused=paused)
         if self.ended is not None or not (self.is_listed or now - (self.sought or self.asked) > times.listed_within):
             return self
         since = now if self.missing is None else self.missing
         missing = replace(self, missing=since)
         return missing if now - since < times.gone_after else missing.over(since, by_itself=not self.returning)
+
+    def state(self, shown: MachineState | None) -> MachineState:
+        """Where the machine is, once it was `seen` so."""
+        if shown is not None:
+            return shown if self.ended is None else MachineState.LEAVING
+        if self.ended is not None:
+            return MachineState.GONE
+        return MachineState.STARTING if self.missing is None else MachineState.LEAVING
 
     def over(self, at: int, *, by_itself: bool) -> Self:
         """The machine once it is gone. One that was paused ended when it stopped running."""
@@ -97,15 +158,16 @@ class Order:
     closed: bool = False
     machines: tuple[Placed, ...] = ()
 
-    def label(self, index: int) -> VastLabel:
-        return VastLabel(self.key, index, self.print, self.bid, Market.parse(self.market), self.tags)
+    def label(self, index: int) -> OrderLabel:
+        return OrderLabel(self.key, index, self.print, self.bid, Market.parse(self.market), self.tags)
 
     def machine(self, index: int) -> Placed | None:
         return next((placed for placed in self.machines if placed.index == index), None)
 
     def having(self, machine: Placed) -> Self:
         """The order with this machine in place of the one of its index."""
-        return replace(self, machines=(*self.without(machine.index).machines, machine))
+        machines = (*self.without(machine.index).machines, machine)
+        return replace(self, machines=tuple(sorted(machines, key=lambda placed: placed.index)))
 
     def without(self, index: int) -> Self:
         return replace(self, machines=tuple(placed for placed in self.machines if placed.index != index))
@@ -116,11 +178,11 @@ class Order:
         return self.closed and all(end is not None and now - end > KEPT for end in ends)
 
 
-class VastOrders:
+class OrderLedger:
     """The orders in a folder, for all processes of a home."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, times: ListTimes | None = None) -> None:
+        self._folder, self.times = folder, times or ListTimes()
 
     def orders(self, now: int) -> list[Order]:
         """All orders that are not to be forgotten."""
@@ -141,20 +203,22 @@ class VastOrders:
     @contextmanager
     def creating(self, request: MachineRequest) -> Iterator[Order]:
         """The order of a request, while no other is carried out. TokenTaken: the token is that of another request."""
-        wanted = VastLabel.of(request, 0)
-        new = Order(wanted.order, wanted.print, str(wanted.market), wanted.bid, dict(wanted.tags))
+        key, market = hashlib.sha256(request.token.encode()).hexdigest()[:16], request.market
+        new = Order(key, fingerprint(request), str(market), request.bid, dict(request.tags))
         with self._locked("creating"):
-            order = self.change(new.key, lambda known: known or new)
+            order = self.change(key, lambda known: known, new)
             if order.print != new.print:
-                raise TokenTaken(f"vast: token {request.token!r} was used for another request")
+                raise TokenTaken(f"{market.cloud}: token {request.token!r} was used for another request")
             yield order
 
-    def change(self, key: str, changed: Callable[[Order | None], Order]) -> Order:
-        """Replaces an order by what `changed` makes of it; it is on the disk when this returns."""
+    def change(self, key: str, changed: Callable[[Order], Order], new: Order | None = None) -> Order:
+        """Replaces an order, or a `new` one, by what `changed` makes of it; it is on the disk when this returns."""
         path = self._folder / f"{key}.json"
         with self._locked("changing"):
             before = self._read(path)
-            after = changed(before)
+            known = before or new
+            assert known is not None
+            after = changed(known)
             if after != before:
                 self._write(path, msgspec.json.encode(after))
         return after
@@ -162,9 +226,8 @@ class VastOrders:
     def change_machine(self, key: str, index: int, changed: Callable[[Placed], Placed]) -> Placed:
         """Replaces a machine of an order, which has it."""
 
-        def of_order(order: Order | None) -> Order:
-            machine = None if order is None else order.machine(index)
-            assert order is not None
+        def of_order(order: Order) -> Order:
+            machine = order.machine(index)
             assert machine is not None
             return order.having(changed(machine))
 

@@ -1,0 +1,185 @@
+"""`LabelledProvider`: the base of providers for clouds that have no client tokens, and forget what is destroyed.
+
+GPU clouds that rent containers are of this kind. What they have is a label for each instance, which lists show, though
+maybe late. An `OrderLedger` stands in for the rest. An instance has a number, and a machine's id ends in it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pricing_data.units import bid_usd
+from spotctl.clouds.errors import NoCapacity, NotFound, Unanswered, each
+from spotctl.clouds.order_ledger import Order, OrderLabel, OrderLedger, Placed
+from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest, MachineState, Resource
+from spotctl.home.errors import SpotctlError
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An instance, as a list shows it. `started` None: it does not say; `bid` None: the one of the label."""
+
+    label: OrderLabel
+    state: MachineState
+    started: int | None = None
+    bid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """One instance that could be bought. `buy` returns its number.
+
+    NoCapacity: it is gone. Unanswered: it may have been bought.
+    """
+
+    buy: Callable[[OrderLabel], int]
+    host: int | None = None
+
+
+class LabelledProvider(CloudProvider):
+    """A cloud says how its instances are listed, bought and destroyed."""
+
+    _ledger: OrderLedger
+
+    @abstractmethod
+    def instances(self) -> Mapping[int, Listed]:
+        """The instances that a list shows with labels of ours, by their numbers."""
+
+    @abstractmethod
+    def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
+        """Yields the purchases that a request may make, the best first. The cloud is asked once one is needed."""
+
+    @abstractmethod
+    def destroy(self, number: int) -> bool:
+        """Ends an instance and its bill; False if there is none."""
+
+    def read_back(self, number: int, bid: int | None) -> None:
+        """Destroys an instance that is not what was ordered, and raises UnknownRefusal."""
+
+    def machine_id(self, number: int) -> str:
+        return f"{self.name}:{number}"
+
+    def number_of(self, machine: str) -> int | None:
+        """The number of an instance; None for any other id."""
+        number = machine.removeprefix(f"{self.name}:")
+        return int(number) if number != machine and number.isascii() and number.isdigit() else None
+
+    def create(self, request: MachineRequest) -> tuple[Machine, ...]:
+        """See `CloudProvider`. An order without any machine may be repeated."""
+        if request.market not in self.offers():
+            raise NotFound(f"{request.market}: no price is known; fetch one (spotctl prices fetch --cloud {self.name})")
+        with self._ledger.creating(request) as order:
+            if not order.closed:
+                self._fill(order, self.on_offer(request), request)
+        return tuple(machine for key, machine in self._machines() if key == order.key)
+
+    def _fill(self, order: Order, offers: Iterator[Purchase], request: MachineRequest) -> None:
+        """Buys the machines that an order lacks. NoCapacity: there is none."""
+        for index in range(request.count):
+            placed = order.machine(index)
+            if placed is not None and placed.number is None:
+                placed = self._asked_before(order, placed)
+            if placed is None:
+                placed = self._place(order, index, offers)
+            if placed is None:
+                break
+            if placed.number is not None and not placed.is_checked:
+                self.read_back(placed.number, order.bid)
+                self._ledger.change_machine(order.key, index, lambda placed: replace(placed, is_checked=True))
+        if not self._ledger.change(order.key, lambda order: replace(order, closed=bool(order.machines))).machines:
+            price = "on demand" if request.bid is None else f"for {bid_usd(request.bid)} an hour"
+            raise NoCapacity(f"{request.market}: no host has a machine {price} now")
+
+    def _asked_before(self, order: Order, placed: Placed) -> Placed | None:
+        """A machine that was asked for without an answer; None if it does not exist. Unanswered: it is too early."""
+        for number, listed in self.instances().items():
+            if (listed.label.order, listed.label.index) == (order.key, placed.index):
+                return self._numbered(order, placed.index, number)
+        # The answer can have been lost long after the note, which comes before all waiting of the call.
+        now = self.now()
+        since = now if placed.sought is None else placed.sought
+        self._ledger.change_machine(order.key, placed.index, lambda placed: replace(placed, sought=since))
+        if now - since < self._ledger.times.listed_within:
+            raise Unanswered(f"{order.market}: an order had no answer, and the list may not show it yet; try again")
+        self._ledger.change(order.key, partial(Order.without, index=placed.index))
+        return None
+
+    def _place(self, order: Order, index: int, offers: Iterator[Purchase]) -> Placed | None:
+        """Takes the first of these offers that is still there, and notes before that it may; None if none is."""
+        for offer in offers:
+            self._ledger.change(order.key, partial(Order.having, machine=Placed(index, self.now(), host=offer.host)))
+            try:
+                return self._numbered(order, index, offer.buy(order.label(index)))
+            except Unanswered:
+                raise
+            except SpotctlError as error:
+                # It was refused, so nothing was made.
+                self._ledger.change(order.key, partial(Order.without, index=index))
+                if not isinstance(error, NoCapacity):
+                    raise
+        return None
+
+    def _numbered(self, order: Order, index: int, number: int) -> Placed:
+        now = self.now()
+        return self._ledger.change_machine(order.key, index, lambda placed: replace(placed, number=number, sought=now))
+
+    def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
+        """See `CloudProvider`. What is missing from the cloud's list is known from the orders of this home."""
+        return tuple(machine for _, machine in self._machines() if tags.items() <= machine.tags.items())
+
+    def _machines(self) -> Sequence[tuple[str, Machine]]:
+        """All machines with the keys of their orders."""
+        listed, now, machines = dict(self.instances()), self.now(), dict[int, tuple[str, Machine]]()
+        for order in self._ledger.orders(now):
+            for placed in order.machines:
+                if (number := placed.number) is not None:
+                    machines[number] = order.key, self._ordered(order, placed, number, listed.pop(number, None), now)
+        for number, instance in listed.items():
+            label, started = instance.label, instance.started or now
+            machines[number] = label.order, self._machine(number, label, instance.state, started, instance.bid)
+        return sorted(machines.values(), key=lambda own: (own[1].started, own[1].id))
+
+    def _ordered(self, order: Order, placed: Placed, number: int, listed: Listed | None, now: int) -> Machine:
+        """A machine of an order; what the list says of it is noted there."""
+        shown = None if listed is None else listed.state
+        seen = partial(Placed.seen, shown=shown, now=now, times=self._ledger.times)
+        if seen(placed) != placed:
+            placed = self._ledger.change_machine(order.key, placed.index, seen)
+        state, bid = placed.state(shown), None if listed is None else listed.bid
+        machine = self._machine(number, order.label(placed.index), state, placed.asked, bid)
+        if state is MachineState.PAUSED:
+            machine = replace(machine, ended=placed.paused)
+        elif state is MachineState.GONE:
+            machine = replace(machine, ended=placed.ended, end_reason=placed.reason)
+        return replace(machine, host=placed.host)
+
+    def _machine(self, number: int, label: OrderLabel, state: MachineState, started: int, bid: int | None) -> Machine:
+        return Machine(
+            self.machine_id(number), label.market, label.bid if bid is None else bid, state, started, label.tags
+        )
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """See `CloudProvider`. Tries all, even if one fails; then raises the first failure."""
+        numbers = [number for machine in ids if (number := self.number_of(machine)) is not None]
+        each(partial(self._terminate, number) for number in dict.fromkeys(numbers))
+
+    def _terminate(self, number: int) -> None:
+        """Notes first that the machine is to end, so that who repeats the call knows who has ended it."""
+        own = self._ledger.order_with(number, self.now())
+        if own is None:
+            self.destroy(number)
+            return
+        order, before = own
+        self._ledger.change_machine(order.key, before.index, lambda placed: replace(placed, returning=True))
+        by_itself = not self.destroy(number) and not before.returning
+        self._ledger.change_machine(order.key, before.index, partial(Placed.over, at=self.now(), by_itself=by_itself))
+
+    def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
+        machines = (machine for machine in self.list(tags) if machine.state is not MachineState.GONE)
+        return tuple(Resource("machine", machine.id, machine.tags, machine.state.value) for machine in machines)
+
+    def remove(self, resources: Sequence[Resource]) -> None:
+        self.terminate([resource.id for resource in resources])
