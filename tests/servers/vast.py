@@ -1,9 +1,9 @@
 """Vast.ai's REST API, as far as spotctl calls it, as strict as its documentation: fields, limits, error texts.
 
 Sources: the OpenAPI files of docs.vast.ai ("Search Offers", "Create Instance", "Show Instances", "Change Bid", "Destroy
-Instance", "Manage Instance", "Show User", "Rate Limits and Errors", "Hello World"), read on 2026-11-28. The daily quota
-of searched rows, its error and its headers are known from the official client 1.9.1 alone, and what a bid below the
-minimum does from dstack's issue 4036. The official client calls all of it in `tests/spotctl/clouds/vast`.
+Instance", "Manage Instance", "Show User", "Show Charges", "Rate Limits and Errors", "Hello World"), read on 2026-11-28.
+The daily quota of searched rows, its error and its headers are known from the official client 1.9.1 alone, and what a
+bid below the minimum does from dstack's issue 4036. The official client calls all of it in `tests/spotctl/clouds/vast`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.servers.vast_market import HOURS_A_MONTH, Contract, Host, VastMarket
 
 KEY = "0123456789abcdef" * 4
 DAY_SECONDS = 86_400
-MAX_PAGE = 25
+MAX_PAGE, MAX_CHARGES = 25, 500
 MAX_PRICE, MIN_PRICE, MAX_CHANGED_PRICE = 128.0, 0.001, 32.0
 MIN_DISK_GB = 8.0
 MAX_SCRIPT, MAX_LABEL, MAX_IMAGE, MAX_VARIABLE, MAX_ENVIRONMENT = 4096, 256, 1024, 256, 32_768
@@ -97,6 +97,7 @@ class Vast:
             r"PUT /api/v0/instances/bid_price/(\d+)/": ("bid", self._change_bid),
             r"PUT /api/v0/instances/(\d+)/": ("manage", self._manage),
             r"GET /api/v0/users/current/?": ("user", self._user),
+            r"GET /api/v0/charges/": ("charges", self._charges),
         }
         with self._lock:
             try:
@@ -193,25 +194,16 @@ class Vast:
         return {"success": True, "new_contract": contract.id, "instance_api_key": contract.key}
 
     def _list(self, request: Request) -> dict[str, Any]:
-        def given(name: str, otherwise: str) -> Any:  # noqa: ANN401  # JSON is any value
-            try:
-                return json.loads(request.query.get(name, [otherwise])[0])
-            except json.JSONDecodeError:
-                raise Refused(400, "invalid_request", f"Error in query parameters: {name} is not JSON") from None
-
-        wanted = given("select_filters", "{}")
+        wanted = _given(request, "select_filters", "{}")
         for name, conditions in wanted.items():
             if name not in _FILTERABLE or not set(conditions) <= _OPERATORS.keys():
                 raise Refused(400, "invalid_request", f"Error in query parameters: {name} is not a valid search key")
-        limit, columns = int(given("limit", "25")), given("select_cols", '["*"]')
+        limit, columns = int(_given(request, "limit", "25")), _given(request, "select_cols", '["*"]')
         late = self.market.now() - self.lists_late
         rows = [self._row(one) for one in self.market.alive() if one.made <= late]
         found = [row for row in rows if all(_fits(row, name, value) for name, value in wanted.items())]
-        after = _token_id(request.query.get("after_token", [""])[0])
-        page = [row for row in found if row["id"] > after][: min(limit, MAX_PAGE) if limit > 0 else 5]
-        more = bool(page) and page[-1]["id"] != found[-1]["id"]
+        page, token = _page(request, found, min(limit, MAX_PAGE) if limit > 0 else 5)
         shown = page if columns == ["*"] else [{name: row.get(name) for name in columns} for row in page]
-        token = base64.b64encode(json.dumps({"values": {"id": page[-1]["id"]}}).encode()).decode() if more else None
         return {
             "success": True,
             "instances_found": len(page),
@@ -295,6 +287,17 @@ class Vast:
     def _user(self, _: Request) -> dict[str, Any]:
         return {"id": 4242, "key_id": 77, "email": "someone@example.org", "balance": 25.0, "ssh_key": "", "sid": "S1"}
 
+    def _charges(self, request: Request) -> dict[str, Any]:
+        """What contracts cost on the days from the first to the last that are asked for, of which all are one."""
+        days = _given(request, "select_filters", "{}").get("day", {})
+        if not {"gte", "lte"} <= days.keys():
+            raise Refused(400, "invalid_request", "Error in query parameters: day is required")
+        rows = [_charge(self.market, one) for one in self.market.contracts.values()]
+        found = [row for row in rows if _fits(row, "start", days)]
+        page, token = _page(request, found, min(int(_given(request, "limit", "20")), MAX_CHARGES))
+        shown = [{name: value for name, value in row.items() if name != "id"} for row in page]
+        return {"success": True, "count": len(page), "total": len(found), "next_token": token, "results": shown}
+
     def _contract(self, number: int, error: str, message: str) -> Contract:
         contract = self.market.contracts.get(number)
         if contract is None or contract.destroyed is not None:
@@ -310,6 +313,47 @@ def _body_of(request: Request, error: str, message: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refused(400, error, message)
     return body
+
+
+def _given(request: Request, name: str, otherwise: str) -> Any:  # noqa: ANN401  # JSON is any value
+    """A parameter of a query, which is JSON."""
+    try:
+        return json.loads(request.query.get(name, [otherwise])[0])
+    except json.JSONDecodeError:
+        raise Refused(400, "invalid_request", f"Error in query parameters: {name} is not JSON") from None
+
+
+def _page(request: Request, found: list[dict[str, Any]], most: int) -> tuple[list[dict[str, Any]], str | None]:
+    """The rows after those that were shown, and the token for the next ones."""
+    after = _token_id(request.query.get("after_token", [""])[0])
+    page = [row for row in found if row["id"] > after][:most]
+    if not page or page[-1]["id"] == found[-1]["id"]:
+        return page, None
+    return page, base64.b64encode(json.dumps({"values": {"id": page[-1]["id"]}}).encode()).decode()
+
+
+def _charge(market: VastMarket, contract: Contract) -> dict[str, Any]:
+    """The charges of a contract, as if all of it were on the day of its order."""
+    day = int(contract.made // DAY_SECONDS) * DAY_SECONDS
+    period = {"start": day, "end": day}
+    gpus, disk = market.billed(contract)
+    items: list[dict[str, Any]] = [
+        {**period, "type": kind, "source": None, "description": text, "amount": amount, "metadata": {}, "items": []}
+        for kind, text, amount in (
+            ("gpu", f"{gpus / contract.rate:.3f} hours at ${contract.rate:.3f}/hour", gpus),
+            ("disk", f"{contract.disk:.0f} GB at ${contract.disk_rate:.4f}/hour", disk),
+        )
+    ]
+    return {
+        "id": contract.id,
+        **period,
+        "type": "instance",
+        "source": f"instance-{contract.id}",
+        "description": f"Instance {contract.id} Charges - 1 day",
+        "amount": gpus + disk,
+        "metadata": {"label": contract.label},
+        "items": items,
+    }
 
 
 def _token_id(token: str) -> int:

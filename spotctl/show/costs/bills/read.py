@@ -1,4 +1,4 @@
-"""Reads a provider's export: CSV, JSON lines or Parquet, compressed or not. Its columns tell the provider."""
+"""Reads a provider's export: CSV, JSON objects or Parquet, compressed or not. Its columns tell the provider."""
 
 import csv
 import gzip
@@ -137,9 +137,16 @@ def _csv(path: Path) -> Iterator[tuple[str, Cells]]:
 
 def _json_lines(path: Path) -> Iterator[tuple[str, Cells]]:
     with _open_text(path) as file:
-        for number, text in enumerate(file, 1):
+        lines = enumerate(file, 1)
+        for number, text in lines:
             if not text.strip():
                 continue
+            if text.rstrip() == "{":
+                # An object over several lines ends with the next bracket that is not indented.
+                for _, more in lines:
+                    text += more  # noqa: PLW2901 - the rest of it
+                    if more.rstrip() == "}":
+                        break
             try:
                 row = json.loads(text, parse_float=str)
             except ValueError as error:
