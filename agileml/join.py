@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from agileml.errors import AgileMLError, BadInput, ControllerUnreachable, PeerRefused
+from agileml.errors import AgileMLError, BadAddress, BadInput, ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.runtime.attach import code_version, folder_role, join, linked_role
 from agileml.runtime.folders import SECRET_VARIABLE, own_folder, read_secret
@@ -76,6 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--port", type=int, default=0, help="TCP port for other nodes (default: any free port)")
     parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where this node listens, if --host and --port are a router's that forwards to it",
+    )
+    parser.add_argument(
         "--wait",
         type=float,
         default=WAIT_SECONDS,
@@ -91,6 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     # Nodes that spotctl starts: the environment has name and secret. On the computer of the job, HOST:PORT is a folder.
     parser.add_argument("--name-in", help=argparse.SUPPRESS)
+    # Two variables, of --host and --port, which the machine's cloud has set.
+    parser.add_argument("--reached-in", nargs=2, help=argparse.SUPPRESS)
     return parser
 
 
@@ -109,6 +116,9 @@ def _join_folder(given: argparse.Namespace) -> bool:
 
 def _join_link(given: argparse.Namespace) -> bool:
     controller, name = parse_host_port(given.job), _name_of(given)
+    if given.reached_in:
+        given.host, given.port = _forwarded(*given.reached_in)
+    listen = None if given.listen is None else parse_host_port(given.listen)
     if not 0 <= given.port <= 65535:
         raise BadInput(f"--port {given.port}: expected a port from 1 to 65535, or 0 for any free port")
     for option in ("wait", "notice"):
@@ -123,8 +133,20 @@ def _join_link(given: argparse.Namespace) -> bool:
     with own_folder() as folder:
         rendezvous = LinkedRendezvous(controller, secret, code_version(), given.wait, folder)
         host = outward_host() if given.host == "auto" else given.host
-        role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port, host=host)
+        role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port, host=host, listen=listen)
         return join(role, lambda node: _warn_on_signals(node, given.notice), folder)
+
+
+def _forwarded(host: str, port: str) -> tuple[str, int]:
+    """Where a router forwards to this machine, from two variables of its cloud."""
+    at = f"{os.environ.get(host, '').strip()}:{os.environ.get(port, '').strip()}"
+    try:
+        address = parse_host_port(at)
+    except BadAddress:
+        raise BadInput(
+            f"the machine's variables {host} and {port} say {at!r}, not where other nodes reach it; rent another one"
+        ) from None
+    return address.host, address.port
 
 
 def node_name(machine: str) -> str:

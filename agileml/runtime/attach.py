@@ -101,11 +101,18 @@ def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> N
 
 
 def linked_role(
-    rendezvous: LinkedRendezvous, name: str, *, reliable: bool, port: int, host: str | None = None
+    rendezvous: LinkedRendezvous,
+    name: str,
+    *,
+    reliable: bool,
+    port: int,
+    host: str | None = None,
+    listen: TcpAddress | None = None,
 ) -> NodeRole:
     """The role of a node anywhere, with a copy of the trainer's code in its own folder.
 
-    `host` is where other nodes reach it; if left out, the address from which it reaches the controller.
+    `host` and `port` are where other nodes reach it; if left out, the address from which it reaches the controller.
+    It listens at `listen`, or there.
 
     Raises PeerRefused if the controller refuses this process for good, ControllerUnreachable if it is not reached.
     """
@@ -116,12 +123,17 @@ def linked_role(
     theirs = job.role.rendezvous
     assert isinstance(theirs, FolderRendezvous)
     assert theirs.listen is not None
-    host = host or listening_host(rendezvous.controller, theirs.listen)
+    reached = TcpAddress(host or listening_host(rendezvous.controller, theirs.listen), port)
     return replace(
         job.role,
         name=name,
         reliable=reliable,
-        rendezvous=replace(rendezvous, listen=TcpAddress(host, port), frame_bytes=job.role.job.settings.frame_bytes),
+        rendezvous=replace(
+            rendezvous,
+            listen=listen or reached,
+            reached=reached if listen else None,
+            frame_bytes=job.role.job.settings.frame_bytes,
+        ),
         job=replace(job.role.job, source=job.role.job.source.unpack(job.files, rendezvous.folder / "code")),
         instance=new_instance(),
     )

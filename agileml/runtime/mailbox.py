@@ -10,7 +10,7 @@ from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.outbox import Outbox
 from agileml.runtime.output import Printed
-from agileml.runtime.rendezvous import AddressBook, Directory, Rendezvous
+from agileml.runtime.rendezvous import AddressBook, Directory, LinkedRendezvous, Rendezvous
 from agileml.runtime.results import Acknowledged, Attendance, ModelPart, RepeatedIteration, Result, Settle
 from agileml.transport import (
     BadAddress,
@@ -69,14 +69,14 @@ class Mailbox:
         self._assemblies: dict[str, Assembly] = {}
         self._own: deque[object] = deque()
         self._book = AddressBook(rendezvous)
-        self._listening: tuple[str, ...] = ()
+        self._for_others: tuple[str, ...] = ()
 
     def open(self) -> tuple[str, ...]:
         """Starts listening, so that others can reach this process; returns the addresses."""
-        self._listening = tuple(
-            str(self._endpoint.listen(address)) for address in self._rendezvous.listening(self.name)
-        )
-        return self._listening
+        listening = [self._endpoint.listen(address) for address in self._rendezvous.listening(self.name)]
+        if isinstance(self._rendezvous, LinkedRendezvous):
+            self._for_others = tuple(map(str, self._rendezvous.for_others(listening)))
+        return tuple(map(str, listening))
 
     def reach(self, peer: str) -> None:
         """Starts connecting, even if there is nothing to send yet. A node must be in the address book first."""
@@ -116,8 +116,8 @@ class Mailbox:
                     return None
             case Connected():
                 self._book.note_answer(event.peer)
-                tells = event.peer == CONTROLLER and self._listening and not self._rendezvous.addresses(self.name)
-                self._outbox.opened(event.peer, [Directory({self.name: self._listening})] if tells else [])
+                tells = event.peer == CONTROLLER and self._for_others
+                self._outbox.opened(event.peer, [Directory({self.name: self._for_others})] if tells else [])
             case Rejected(peer=str(peer)) if self._book.has_another(peer, event):
                 self.reach(peer)
                 return None

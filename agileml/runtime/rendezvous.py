@@ -67,11 +67,19 @@ class LinkedRendezvous:
     listen: TcpAddress | None = None
     """Where this node listens; not known before it has fetched its role."""
     frame_bytes: int = FrameLimits().body_bytes
+    reached: TcpAddress | None = None
+    """Where others reach this node, if that is not where it listens, as behind a router that forwards a port."""
 
     def listening(self, name: str) -> Sequence[Address]:  # noqa: ARG002 - there is only one process
         """A socket for nodes of this computer, and a TCP port for all others."""
         socket = UnixAddress(str(self.folder / "node.sock"))
         return (socket,) if self.listen is None else (socket, self.listen)
+
+    def for_others(self, listening: Sequence[Address]) -> Sequence[Address]:
+        """Addresses for others, of those at which this node listens."""
+        if self.reached is None:
+            return listening
+        return [self.reached if isinstance(address, TcpAddress) else address for address in listening]
 
     def addresses(self, name: str) -> Sequence[Address]:
         """The controller's; all others are in the address book."""

@@ -194,6 +194,8 @@ join.run()
         (["a:7000", "--name", "controller"], "--name 'controller'"),
         (["a:7000", "--port", "70000"], "--port 70000"),
         (["a:7000", "--wait", "-1"], "--wait -1"),
+        (["a:7000", "--listen", "7071"], "'7071' is not HOST:PORT"),
+        (["a:7000", "--reached-in", "ROUTER_HOST", "ROUTER_PORT"], "variables ROUTER_HOST and ROUTER_PORT say ':'"),
         (["a:7000"], "--secret-file is missing"),
     ],
 )

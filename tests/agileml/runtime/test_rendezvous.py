@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,3 +146,52 @@ def test_a_socket_that_does_not_answer_is_given_up_for_tcp(
         node.reach(CONTROLLER)
     nodes["t1"].send("t2", Heartbeat("t1"))
     assert turns(job, 1) == [Envelope("t1", Heartbeat("t1"))]
+
+
+class Router:
+    """Forwards what connects to its port, and notes how many connections there were."""
+
+    def __init__(self, target: int) -> None:
+        self._listener, self._target, self.forwarded = socket.create_server(("127.0.0.1", 0)), target, 0
+        self.at = TcpAddress("127.0.0.1", self._listener.getsockname()[1])
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self.forwarded += 1
+                far = socket.create_connection(("127.0.0.1", self._target))
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_a_node_behind_a_router_is_reached_at_the_routers_port(folder: Path) -> None:
+    """Nobody learns the port at which it listens itself."""
+    at, own = TcpAddress("127.0.0.1", free_port()), TcpAddress("127.0.0.1", free_port())
+    with ExitStack() as stack:
+        controller = stack.enter_context(closing(Mailbox(FolderRendezvous(folder, SECRET, at, "1"), CONTROLLER)))
+        controller.open()
+        router = stack.enter_context(closing(Router(own.port)))
+        nodes = {}
+        for name, reached in (("t1", None), ("t2", router.at)):
+            (folder / name).mkdir()
+            here = LinkedRendezvous(at, SECRET, "1", 60.0, folder / name, TcpAddress("127.0.0.1", 0))
+            here = replace(here, listen=own, reached=reached) if reached else here
+            nodes[name] = stack.enter_context(closing(Mailbox(here, name)))
+            nodes[name].open()
+            # Machines behind different routers share no folder.
+            (folder / name / "node.sock").unlink()
+            nodes[name].reach(CONTROLLER)
+        nodes["t1"].send("t2", Heartbeat("t1"))
+        assert turns((controller, nodes), 1) == [Envelope("t1", Heartbeat("t1"))]
+        assert router.forwarded == 1
