@@ -31,6 +31,16 @@ class Addresses(NamedTuple):
     public: str
 
 
+@dataclass(frozen=True)
+class Router:
+    """What machines of one site are behind: its address for this computer, and that for machines. `ports` has its port
+    for each port of a machine that it forwards."""
+
+    outside: str
+    inside: str
+    ports: dict[int, int]
+
+
 def always() -> bool:
     """Of a machine that no firewall protects."""
     return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import json
 import os
 import shutil
@@ -26,7 +27,7 @@ from typing import Any
 from tests.cloud import kernel
 from tests.cloud.host import CLOUDS, addresses_of
 from tests.cloud.image import build_image
-from tests.cloud.relay import relay
+from tests.cloud.relay import Forward, relay
 
 METADATA = ("169.254.169.254", 80)
 PREFIX = 20
@@ -36,6 +37,18 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 _REPOSITORY = Path(__file__).parents[2]
 _CHUNK = 1 << 16
 _REPEATED_SECONDS = 0.5
+_OF_ROUTERS, _FIRST_PORT = "198.18.0.0", 40_000
+"""The network of the addresses of routers, which is for tests of networks, and the first port that they forward."""
+
+
+@dataclass
+class _Site:
+    """Machines behind one router. `outside` is its address on this computer, `inside` that for machines."""
+
+    outside: str
+    inside: str
+    machines: set[str] = field(default_factory=set)
+    """Their addresses on the bridge, where nobody but the router reaches them."""
 
 
 @dataclass
@@ -77,6 +90,10 @@ class Hypervisor:
         self._questions: dict[int, asyncio.Future[bool]] = {}
         self._asked = count()
         self._started = 1
+        self._sites: dict[str, _Site] = {}
+        self._routed: dict[str, tuple[_Site, dict[int, int]]] = {}
+        """By machine, the site and the router's ports for ports of the machine."""
+        self._ports = count(_FIRST_PORT)
 
     def _in_root(self) -> AbstractContextManager[None]:
         return kernel.inside(self._root, self._own, kernel.CLONE_NEWNET)
@@ -132,6 +149,7 @@ class Hypervisor:
         handlers: dict[str, Callable[..., Awaitable[Any]]] = {
             "start": self._start,
             "reach": self._reach,
+            "behind_router": self._behind_router,
             "power_off": self._power_off,
             "shut_down": self._shut_down,
             "console": self._console,
@@ -153,7 +171,7 @@ class Hypervisor:
             raise ValueError(f"there was a machine {name} already")
         self._started += 1
         addresses = addresses_of(self._cloud, self._started)
-        public = self._port_22(addresses.public)
+        public = None if name in self._routed else self._listen_in_root(addresses.public, 22)
         # Before the machine can ask for its metadata.
         self._say({"machine": name, "address": addresses.private})
         machine = self._machines[name] = _launched(name, self._started)
@@ -174,21 +192,48 @@ class Hypervisor:
             await self._connect(machine, about)
         except (OSError, subprocess.SubprocessError):
             await self._power_off(name)
-            public.close()
+            if public is not None:
+                public.close()
             raise
-        await asyncio.start_server(relay((addresses.private, 22), admitted=lambda: self._admitted(name)), sock=public)
+        if public is None:
+            await self._forward(name, addresses.private)
+        else:
+            to_sshd = relay((addresses.private, 22), admitted=lambda: self._admitted(name))
+            await asyncio.start_server(to_sshd, sock=public)
         return list(addresses)
 
-    def _port_22(self, address: str) -> socket.socket:
+    def _listen_in_root(self, address: str, port: int) -> socket.socket:
         with self._in_root():
             try:
-                return socket.create_server((address, 22), backlog=100)
+                return socket.create_server((address, port), backlog=100)
             except OSError as error:
                 raise OSError(
                     error.errno,
-                    f"port 22 of {address} cannot be used ({error.strerror}); if this computer's own sshd listens on"
-                    " all addresses, set ListenAddress in /etc/ssh/sshd_config",
+                    f"port {port} of {address} cannot be used ({error.strerror}); if this computer's own sshd listens"
+                    " on all addresses, set ListenAddress in /etc/ssh/sshd_config",
                 ) from error
+
+    async def _behind_router(self, name: str, site: str, ports: list[int]) -> list[Any]:
+        if site not in self._sites:
+            self._started += 1
+            inside = str(ipaddress.ip_address(_OF_ROUTERS) + self._started)
+            _ip(f"address add {inside}/32 dev br0")
+            self._sites[site] = _Site(addresses_of(self._cloud, self._started).public, inside)
+        known, mapped = self._sites[site], {port: next(self._ports) for port in ports}
+        self._routed[name] = known, mapped
+        return [known.outside, known.inside, list(mapped.items())]
+
+    async def _forward(self, name: str, address: str) -> None:
+        """Has the router of a machine forward its ports to the machine."""
+        site, mapped = self._routed[name]
+        site.machines.add(address)
+        for port, forwarded in mapped.items():
+            to_machine = _from_elsewhere(site, relay((address, port)))
+            for listening in (
+                self._listen_in_root(site.outside, forwarded),
+                socket.create_server((site.inside, forwarded), backlog=100),
+            ):
+                await asyncio.start_server(to_machine, sock=listening)
 
     async def _connect(self, machine: _Machine, about: dict[str, Any]) -> None:
         """Puts the machine on the bridge once it has a network namespace, and lets it boot on."""
@@ -207,6 +252,7 @@ class Hypervisor:
         _ip(
             f"link add {machine.port} type veth peer name eth0 netns {machine.process.pid}",
             f"link set {machine.port} master br0 up",
+            *([f"link set {machine.port} type bridge_slave isolated on"] if machine.name in self._routed else []),
         )
         if self._shaping:
             _run("tc", "qdisc", "add", "dev", machine.port, "root", *self._shaping)
@@ -294,6 +340,21 @@ class Hypervisor:
         )
         out, err = await process.communicate()
         return {"code": process.returncode, "out": out.decode(errors="replace"), "err": err.decode(errors="replace")}
+
+
+def _from_elsewhere(site: _Site, forward: Forward) -> Forward:
+    """Forwards what comes from outside of a site: many routers do not lead from one of their machines to another."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address, _ = writer.get_extra_info("peername")
+        if address not in site.machines:
+            await forward(reader, writer)
+            return
+        while await reader.read(_CHUNK):
+            pass
+        writer.close()
+
+    return answer
 
 
 def _copied(folder: Path, number: int) -> str:

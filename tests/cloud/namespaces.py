@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.cloud.host import Addresses, MachineSpec, MetadataAnswer, MetadataRequest
+from tests.cloud.host import Addresses, MachineSpec, MetadataAnswer, MetadataRequest, Router
 from tests.cloud.hypervisor import METADATA, SYSTEM_PYTHON
 from tests.servers.loopback import QuietServer, Reply, handler_of
 
@@ -86,6 +86,15 @@ class Namespaces:
 
     def reach(self, port: int) -> str:
         return str(self._call("reach", port=port))
+
+    def behind_router(self, name: str, site: str, ports: Sequence[int]) -> Router:
+        """Puts the machine of this name, which is not started yet, behind the router of a site.
+
+        Others reach it at the router's ports for these ports of it, and in no other way; machines of the same site, not
+        even there.
+        """
+        outside, inside, mapped = self._call("behind_router", name=name, site=site, ports=list(ports))
+        return Router(outside, inside, dict(mapped))
 
     def power_off(self, name: str) -> None:
         self._call("power_off", name=name)

@@ -13,6 +13,9 @@ _CONNECT_SECONDS = 127.0
 _AGAIN_SECONDS = 0.05
 
 
+Forward = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
 async def _at_once() -> None:
     pass
 
@@ -21,7 +24,7 @@ def relay(
     target: tuple[str, int],
     namespace: Callable[[], AbstractContextManager[None]] = nullcontext,
     admitted: Callable[[], Awaitable[None]] = _at_once,
-) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+) -> Forward:
     """Forwards connections to a target; the socket to it is made in a namespace, or in that of this process.
 
     If the target does not answer, neither does the relay: the caller sees silence, as with a machine that is gone.

@@ -129,6 +129,28 @@ def test_machines_reach_each_other_and_a_port_of_this_computer(host: Namespaces,
     server.server_close()
 
 
+def test_machines_behind_routers_are_reached_only_at_the_ports_that_those_forward(host: Namespaces, ssh: Ssh) -> None:
+    """One behind the same router does not reach the other even there."""
+    serve = "python3 -m http.server 7071 --directory /run/sshd >/dev/null 2>&1 &"
+    specs = [machine(ssh.user_data() + f"\n{serve}\n".encode()) for _ in range(3)]
+    routers = [host.behind_router(spec.name, site, [22, 7071]) for spec, site in zip(specs, "aab", strict=True)]
+    addresses = [host.start(spec, ignored) for spec in specs]
+    eventually(lambda: all(host.execute(spec.name, "pgrep", "-f", "http.server").returncode == 0 for spec in specs))
+
+    def reached(who: int, address: str, port: int) -> bool:
+        fetch = f"from urllib.request import urlopen; urlopen('http://{address}:{port}/', timeout=2)"
+        return host.execute(specs[who].name, "python3", "-c", fetch).returncode == 0
+
+    assert (routers[0].inside, routers[0].outside) == (routers[1].inside, routers[1].outside)
+    eventually(lambda: reached(2, routers[0].inside, routers[0].ports[7071]))
+    assert reached(1, routers[2].inside, routers[2].ports[7071])
+    assert not reached(1, routers[0].inside, routers[0].ports[7071])
+    assert not reached(2, routers[0].inside, 7071)
+    assert not reached(2, addresses[0].private, 7071)
+    talk = f"import socket; print(socket.create_connection(('{routers[0].outside}', {routers[0].ports[22]})).recv(4))"
+    assert "SSH-" in subprocess.run([sys.executable, "-c", talk], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize("command", ["poweroff", "shutdown -h now", "shutdown now", "halt", "poweroff -f"])
 def test_a_machine_powers_itself_off(host: Namespaces, ssh: Ssh, command: str) -> None:
     ended = threading.Event()
