@@ -153,13 +153,15 @@ class MachineSupplies:
 
     `secrets` become environment variables of payloads and are never written. `folder` is copied to the machine, where
     payloads find it as their working directory. `packages` are installed distributions of the launcher that payloads
-    import; their requirements are copied, too.
+    import; their requirements are copied, too. `ports` are where machines of the run reach each other: an order names
+    them where a cloud must map them.
     """
 
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: Path | None = None
     reach: tuple[ReverseTunnel, ...] = ()
     packages: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
 
 
 class ProviderClock(Protocol):

@@ -73,7 +73,8 @@ class MachineRequest:
     booted, come last where the market leaves the zone open. `image`, `identity` (what the machine may do),
     `disk_gib` and `network` are names in the cloud's own terms; unset, the provider chooses. Machines for `containers`
     install podman when they boot. Machines of a `reservation` (its id, as the cloud names it) are taken from it, or
-    none is granted; `block` says that it is a Capacity Block.
+    none is granted; `block` says that it is a Capacity Block. `ports` of each machine are reached by the others of the
+    run; only a cloud with `MappedPorts` needs to know them.
     """
 
     token: str
@@ -92,6 +93,7 @@ class MachineRequest:
     close: bool = False
     reservation: str = ""
     block: bool = False
+    ports: tuple[int, ...] = ()
     silent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -121,6 +123,7 @@ def fingerprint(request: MachineRequest) -> str:
         # Requests that earlier versions made keep their fingerprint.
         *(("close",) if request.close else ()),
         *((request.reservation,) if request.reservation else ()),
+        *request.ports,
     )
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 

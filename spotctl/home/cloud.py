@@ -78,11 +78,21 @@ class UsedReservations:
 
 
 @dataclass(frozen=True, slots=True)
+class MappedPorts:
+    """Machines without a common network: others reach each one only at the address of a router, which forwards the
+    ports that an order names. The machine's variable `host` has that address, and `port` is the name of the variable
+    that has the router's port for a port of the machine, which stands for `{}`.
+    """
+
+    host: str
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobKeys:
     """Words of a job file about a cloud: the key of its images, the kind of its machines' identity, a large region.
 
-    `reservations` is None where spotctl uses none. Machines that are `alone` reach no others of the cloud, so that they
-    run only commands of one node.
+    `reservations` is None where spotctl uses none. Machines with `ports` run commands of one node, and trainings.
     """
 
     image: str
@@ -91,7 +101,7 @@ class JobKeys:
     identity: str = ""
     region: str = ""
     reservations: UsedReservations | None = None
-    alone: bool = False
+    ports: MappedPorts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,12 @@ class Cloud:
 def cloud_of(name: str) -> Cloud:
     """The descriptor of a known cloud."""
     return cast("Cloud", descriptor_of(name))
+
+
+def mapped_ports(cloud: str) -> MappedPorts | None:
+    """How the machines of a cloud reach each other; None if they share a network."""
+    job = cloud_of(cloud).job
+    return None if job is None else job.ports
 
 
 def is_replayed(provider: str) -> bool:

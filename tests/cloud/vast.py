@@ -1,6 +1,8 @@
 """Containers of the simulated Vast.ai on a host whose machines run.
 
 A container that stops loses its processes. Unlike on Vast.ai it also loses its files, so what comes back starts anew.
+Others reach a container only at the ports of its host's router that the order has asked for. The router has two
+addresses, because this computer and the containers reach each other through loopback addresses of this computer.
 """
 
 from __future__ import annotations
@@ -27,17 +29,23 @@ class RunningContainers:
         self.port = 0
 
     def started(self, contract: Contract) -> None:
+        name = f"c{contract.id}-{next(self._starts)}"
+        router = self._host.behind_router(name, str(contract.host.machine_id), contract.wanted_ports)
+        contract.host.address, contract.ports = router.outside, router.ports
         variables = dict(contract.body.get("env") or {})  # type: ignore[call-overload]
         variables |= {
             "CONTAINER_ID": str(contract.id),
             "CONTAINER_API_KEY": contract.key,
+            "PUBLIC_IPADDR": router.inside,
+            **{f"VAST_TCP_PORT_{own}": str(port) for own, port in router.ports.items()},
             "VAST_URL": f"http://{self._host.reach(self.port)}",
         }
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
-        name = f"c{contract.id}-{next(self._starts)}"
+        exports = "".join(
+            f"export {name}={shlex.quote(value)}\n" for name, value in variables.items() if not name.startswith("-")
+        )
         spec = MachineSpec(name, f"#!/bin/sh\n{exports}{contract.body['onstart']}".encode(), _no_metadata)
         # A container whose processes have all ended stays until its owner destroys it.
-        contract.address = (self._host.start(spec, lambda _: None).public, 22)
+        self._host.start(spec, lambda _: None)
         self._names[contract.id] = name
 
     def stopped(self, contract: Contract) -> None:

@@ -245,8 +245,7 @@ class Vast:
             "dph_total": contract.rate + contract.disk_rate,
             "storage_cost": host.storage,
             "storage_total_cost": contract.disk_rate,
-            "public_ipaddr": contract.address[0],
-            "ports": {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(contract.address[1])}]} if runs else None,
+            "ports": _mapped(contract) if runs else None,
             "ssh_host": "ssh4.vast.ai",
             "ssh_port": 10_000 + contract.id % 10_000,
         }
@@ -408,6 +407,10 @@ def _as(known: object, given: Any) -> Any:  # noqa: ANN401  # JSON is any value
     return [_as(known, one) for one in given] if isinstance(given, list) else given
 
 
+def _mapped(contract: Contract) -> dict[str, list[dict[str, str]]]:
+    return {f"{own}/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(port)}] for own, port in contract.ports.items()}
+
+
 def _hardware(host: Host) -> dict[str, Any]:
     return {
         "machine_id": host.machine_id,
@@ -430,9 +433,12 @@ def _hardware(host: Host) -> dict[str, Any]:
         "reliability2": host.reliability,
         "cuda_max_good": 12.8,
         "compute_cap": 890,
-        "direct_port_count": 64,
+        "public_ipaddr": host.address,
+        "direct_port_count": host.direct_ports,
         "inet_down": 900.0,
         "inet_up": 700.0,
         "dlperf": 80.0 * host.gpus,
-        "static_ip": True,
+        "static_ip": host.static_ip,
+        "inet_up_cost": host.traffic,
+        "inet_down_cost": host.traffic,
     }

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
@@ -27,9 +28,10 @@ STEP = 0.001
 
 @dataclass(eq=False)
 class Host:
-    """A machine on offer, with prices in dollars for an hour of a GPU, and for a GB of storage in a month.
+    """A machine on offer, with prices in dollars for an hour of a GPU, a GB of storage in a month, and a GB of traffic.
 
-    `rival` is the bid of another renter for the machine, and `taken` says that another rents it on demand.
+    `rival` is the bid of another renter for the machine, and `taken` says that another rents it on demand. Machines of
+    one `address` are behind one router.
     """
 
     machine_id: int
@@ -50,6 +52,13 @@ class Host:
     online: bool = True
     lasts_seconds: float = 30 * 86_400.0
     ask: int = 0
+    address: str = ""
+    static_ip: bool = True
+    traffic: float = 0.003
+    direct_ports: int = 64
+
+    def __post_init__(self) -> None:
+        self.address = self.address or f"127.0.0.{self.machine_id % 250 + 1}"
 
     @property
     def price(self) -> float:
@@ -83,7 +92,15 @@ class Contract:
     destroyed: float | None = None
     charged_until: float = 0.0
     gpu_usd: float = 0.0
-    address: tuple[str, int] = ("127.0.0.1", 22)
+    ports: dict[int, int] = field(default_factory=dict)
+    """The router's port for each port of the container that others reach."""
+
+    @property
+    def wanted_ports(self) -> list[int]:
+        """That of sshd, and those that Docker's options in the order ask for."""
+        variables: Mapping[str, str] = self.body.get("env") or {}  # type: ignore[assignment]
+        asked = (int(name.rpartition(":")[2]) for name in variables if name.startswith("-p "))
+        return [22, *asked][: self.host.direct_ports]
 
     @property
     def rate(self) -> float:
@@ -96,7 +113,7 @@ class Contract:
 
 
 class Containers(Protocol):
-    """Runs the containers of contracts. `started` may set the contract's address."""
+    """Runs the containers of contracts. `started` sets the contract's ports, and may set its host's address."""
 
     def started(self, contract: Contract) -> None: ...
 
@@ -109,8 +126,9 @@ class NoContainers:
     """For tests of requests: contracts are records."""
 
     def started(self, contract: Contract) -> None:
-        """Each container has a port of its own on the address of its host."""
-        contract.address = (f"127.0.0.{contract.host.machine_id % 250 + 1}", 20_000 + contract.id % 10_000)
+        """Each container has ports of its own on the address of its host."""
+        first = 20_000 + 64 * contract.id % 10_000
+        contract.ports = {port: first + number for number, port in enumerate(contract.wanted_ports)}
 
     def stopped(self, contract: Contract) -> None:
         pass

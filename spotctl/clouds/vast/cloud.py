@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pricing_data.errors import MissingCredentials
 from pricing_data.known_clouds import CloudMarkets
-from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys
+from spotctl.home.cloud import Cloud, CloudSettings, CloudWords, JobKeys, MappedPorts
 from spotctl.home.cloud_settings import text
 
 CLOUD_NAME = "vast"
@@ -93,7 +93,7 @@ CLOUD = Cloud(
         "vast",
         "On Vast.ai: a container image, or auto.",
         "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime",
-        # Each is behind ports of its host.
-        alone=True,
+        # https://docs.vast.ai/documentation/instances/docker-environment, "Predefined Variables" and "Port Variables".
+        ports=MappedPorts("PUBLIC_IPADDR", "VAST_TCP_PORT_{}"),
     ),
 )

@@ -32,6 +32,9 @@ LEAST_HOURS = 12
 HIGHEST_STORAGE = 0.50
 """Dollars for a GB of disk in a month: a host that asks for more is left out. The usual price is 0.10 to 0.20."""
 
+HIGHEST_TRAFFIC = 0.01
+"""Dollars for a GB that a machine sends or receives, where other machines reach it: nodes talk all the time."""
+
 _QUARTILE = 4
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
 _FORMS = re.compile(r"(SXM\d?|PCIE)")
@@ -40,7 +43,8 @@ _FORMS = re.compile(r"(SXM\d?|PCIE)")
 @dataclass(frozen=True, slots=True)
 class HostOffer:
     """A machine of a host that can be rented now, at a `price` in nano-dollars for an hour of the whole machine: the
-    lowest bid that would run, or that on demand. `storage` is in dollars for a GB in a month."""
+    lowest bid that would run, or that on demand. `storage` is in dollars for a GB in a month. Machines of the same
+    `address` are behind one router."""
 
     ask: int
     machine: int
@@ -48,17 +52,24 @@ class HostOffer:
     price: int
     storage: float
     gpu_gib: float
+    address: str
 
 
-def wanted(settings: VastSettings) -> dict[str, dict[str, Any]]:
-    """The filters of a search for hosts that spotctl rents from."""
+def wanted(settings: VastSettings, ports: int = 0) -> dict[str, dict[str, Any]]:
+    """The filters of a search for hosts that spotctl rents from, with `ports` that others reach besides sshd's."""
+    reached: dict[str, dict[str, Any]] = {
+        "static_ip": {"eq": True},
+        "inet_up_cost": {"lte": HIGHEST_TRAFFIC},
+        "inet_down_cost": {"lte": HIGHEST_TRAFFIC},
+    }
     return {
         "num_gpus": {"in": list(COUNTS)},
         "verified": {"in": [True, False]} if settings.unverified else {"eq": True},
         "reliability2": {"gte": settings.least_reliability},
         "cpu_arch": {"eq": "amd64"},
         "gpu_arch": {"eq": "nvidia"},
-        "direct_port_count": {"gte": 1},
+        "direct_port_count": {"gte": 1 + ports},
+        **(reached if ports else {}),
     }
 
 
@@ -74,9 +85,15 @@ def offer_of(row: Mapping[str, Any]) -> HostOffer | None:
         gib = float(row["gpu_ram"]) / 1024
         market = Market(CLOUD_NAME, f"vast-{country[1].lower()}", zone, type_name(gpu, count, gib))
         price = nanos(row["min_bid"] if row["is_bid"] else row["dph_base"])
-        return HostOffer(int(row["ask_contract_id"]), int(row["machine_id"]), market, price, storage, gib)
+        ask, machine = int(row["ask_contract_id"]), int(row["machine_id"])
+        return HostOffer(ask, machine, market, price, storage, gib, address_of(row))
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise BadInput(f"{type(error).__name__}: {error}") from None
+
+
+def address_of(row: Mapping[str, Any]) -> str:
+    """The public address of an offer or an instance; if it is not known, the machine stands for it."""
+    return str(row.get("public_ipaddr") or f"machine {row.get('machine_id')}").strip()
 
 
 def nanos(usd: float) -> int:

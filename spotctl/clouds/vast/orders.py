@@ -26,10 +26,12 @@ umask 022
 mkdir -p /etc/ssh /opt/spotctl
 key=/etc/ssh/ssh_host_ed25519_key
 (umask 077; pieces {_HOST_KEY} | base64 -d >$key.new) && mv $key.new $key && ssh-keygen -y -f $key >$key.pub
+env | grep -E '^(PUBLIC_IPADDR|VAST_TCP_PORT_[0-9]+)=' >>/etc/environment
 pieces {_SCRIPT} | base64 -d | gzip -d >/opt/spotctl/start_up
 exec sh /opt/spotctl/start_up
 """
-"""Installs the host key before the start-up script has sshd read it, and runs that script."""
+"""Installs the host key before the start-up script has sshd read it, lets programs see where others reach the machine,
+and runs the start-up script."""
 
 
 def body(
@@ -42,6 +44,8 @@ def body(
     variables = {
         **_pieces(_SCRIPT, gzip.compress(start_up.encode(), 9, mtime=0)),
         **_pieces(_HOST_KEY, host_key),
+        # Docker's option, in the place of a variable, asks for a port.
+        **{f"-p {port}:{port}": "1" for port in request.ports},
     }
     if (length := sum(map(len, (*variables, *variables.values())))) > _LONGEST_ENVIRONMENT:
         raise BadRequest(

@@ -30,6 +30,7 @@ from spotctl.clouds.vast.hosts import folder_of, keep_snapshot
 from spotctl.clouds.vast.offers import HostOffer
 from spotctl.clouds.vast.prices import STORAGE
 from spotctl.home.errors import BadRequest
+from spotctl.home.installation import RUN_TAG
 
 if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
@@ -71,9 +72,22 @@ class VastProvider(LabelledProvider, RentingProvider):
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
         market = request.market
         most = self._prices.on_demand(market) if request.bid is None else request.bid
-        offered = self._search("ondemand" if request.bid is None else "bid", market, request.disk_gib)
-        for offer in sorted((offer for offer in offered if offer.price <= most), key=attrgetter("price")):
+        kind = "ondemand" if request.bid is None else "bid"
+        offered = self._search(kind, market, request.disk_gib, len(request.ports))
+        fitting = sorted((offer for offer in offered if offer.price <= most), key=attrgetter("price"))
+        for offer in self._apart(fitting, request.tags[RUN_TAG]) if request.ports else fitting:
             yield Purchase(partial(self._buy, request, offer.ask), offer.machine)
+
+    def _apart(self, chosen: Sequence[HostOffer], run: str) -> Sequence[HostOffer]:
+        """The first offer of each address at which a run has no machine yet: many routers do not lead from one of their
+        machines to another."""
+        ordered = (order for order in self._ledger.orders(self.now()) if order.tags.get(RUN_TAG) == run)
+        held = (placed for order in ordered for placed in order.machines if placed.ended is None)
+        rows = (self._known(placed.number)[1] for placed in held if placed.number is not None)
+        taken, first = {offers.address_of(row) for row in rows if row is not None}, dict[str, HostOffer]()
+        for offer in chosen:
+            first.setdefault(offer.address, offer)
+        return [offer for address, offer in first.items() if address not in taken]
 
     def _buy(self, request: MachineRequest, ask: int, label: OrderLabel) -> int:
         private, _ = self._agents.host_key(label.machine)
@@ -88,10 +102,10 @@ class VastProvider(LabelledProvider, RentingProvider):
             self.terminate([machine])
             raise UnknownRefusal(f"{machine}: ordered with a bid, but sold on demand, so it was destroyed", "no bid")
 
-    def _search(self, kind: str, market: Market, disk_gib: int | None) -> list[HostOffer]:
-        """The offers of a market with room for a disk."""
+    def _search(self, kind: str, market: Market, disk_gib: int | None, ports: int = 0) -> list[HostOffer]:
+        """The offers of a market with room for a disk, and with ports that others reach."""
         disk, count = disk_gib or self._settings.disk_gib, int(market.instance_type.partition("x")[0])
-        filters = {**offers.wanted(self._settings), "num_gpus": {"eq": count}, "disk_space": {"gte": disk}}
+        filters = {**offers.wanted(self._settings, ports), "num_gpus": {"eq": count}, "disk_space": {"gte": disk}}
         with in_contract(of_call):
             rows = self._calls.search(kind, filters, disk)
         return [offer for offer in Rejects("offers").good(offers.offer_of, rows) if offer.market == market]

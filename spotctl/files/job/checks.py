@@ -21,7 +21,7 @@ from spotctl.files.job.sections import Given, fields_of, missing
 from spotctl.files.job.spec import JobSpec, Objective, data_variable, output_variable
 from spotctl.files.job.values import CLOSE
 from spotctl.files.yaml_file import Problem
-from spotctl.home.cloud import cloud_of, rented_clouds
+from spotctl.home.cloud import mapped_ports, rented_clouds
 from spotctl.home.errors import BadRequest
 
 _LOCAL = "local"
@@ -264,21 +264,20 @@ def _of_nodes(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(place, "applies to cloud machines, not to the local market; remove it")
 
 
-def _of_lone_machines(spec: JobSpec) -> Iterator[Problem]:
-    """Refuses what needs machines that reach each other, or a runner on one of them."""
-    keys = {cloud: cloud_of(cloud).job for cloud in spec.resources.clouds if cloud != _LOCAL}
-    lone = [cloud for cloud, job in keys.items() if job is not None and job.alone]
-    needs = ""
-    if not isinstance(spec.program, Command):
-        needs = "a training"
-    elif spec.program.nodes.most > 1:
-        needs = f"nodes: {spec.program.nodes}"
-    elif spec.resources.reliable.machines:
-        needs = f"reliable: {{machines: {spec.resources.reliable.machines}}}"
-    if lone and needs:
-        at = ("resources", "clouds", spec.resources.clouds.index(lone[0]))
-        message = f"machines of {lone[0]} do not reach each other, which {needs} needs"
-        yield Problem(at, f"{message}; remove {lone[0]}, or run a command on one node without reliable machines")
+def _of_mapped_ports(spec: JobSpec) -> Iterator[Problem]:
+    """Refuses commands whose nodes choose their ports, and those with a machine for the runner."""
+    mapped = [cloud for cloud in spec.resources.clouds if cloud != _LOCAL and mapped_ports(cloud)]
+    if not mapped or not isinstance(spec.program, Command):
+        return
+    cloud = mapped[0]
+    nodes, reliable = spec.program.nodes, spec.resources.reliable.machines
+    at = ("resources", "clouds", spec.resources.clouds.index(cloud))
+    if nodes.most > 1:
+        message = f"machines of {cloud} reach each other at one port, and the nodes of a command use others, too"
+        yield Problem(at, f"{message}; remove {cloud}, or run the command on one node, or a training")
+    elif reliable:
+        message = f"machines of {cloud} cannot rent others, as the runner on a reliable machine does"
+        yield Problem(at, f"{message}; remove {cloud}, or reliable: {{machines: {reliable}}}")
 
 
 def _of_reservations(spec: JobSpec) -> Iterator[Problem]:
@@ -375,7 +374,7 @@ _CHECKS: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     problems_of_buckets,
     _of_moves,
     _of_nodes,
-    _of_lone_machines,
+    _of_mapped_ports,
     _of_reservations,
     _of_throughputs,
     _of_program,

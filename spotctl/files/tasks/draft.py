@@ -17,7 +17,7 @@ from spotctl.files.job.conversions import RESERVED_PREFIX, money_text, read_vari
 from spotctl.files.job.forms import JOB_NAME, TAG_NAME, TAG_VALUE, Form
 from spotctl.files.job.spec import data_variable
 from spotctl.files.yaml_file import Loc, Problem, YamlFile, refusal
-from spotctl.home.cloud import cloud_of, rented_clouds
+from spotctl.home.cloud import mapped_ports, rented_clouds
 
 MAX_USD = 10**6
 """Per hour."""
@@ -122,12 +122,11 @@ class JobDraft:
             self.resources["zones"] = zones
 
     def _with_networks(self, rented: list[str], named: list[str], loc: Loc) -> list[str]:
-        """The clouds whose machines reach each other, as nodes of one job must."""
-        jobs = {cloud: cloud_of(cloud).job for cloud in rented_clouds()}
-        linked = [cloud for cloud, job in jobs.items() if job is None or not job.alone]
+        """The clouds whose machines reach each other at all ports, as nodes of a command must."""
+        linked = [cloud for cloud in rented_clouds() if mapped_ports(cloud) is None]
         for cloud in named:
-            if cloud in jobs and cloud not in linked:
-                self.leave(loc, f"machines of {cloud} do not reach each other, which several nodes need")
+            if cloud in rented_clouds() and cloud not in linked:
+                self.leave(loc, f"machines of {cloud} reach each other at one port, and several nodes need more")
         left = [cloud for cloud in rented if cloud in linked]
         if not left:
             self.refuse(loc, f"several nodes cannot run on {' or '.join(rented)}; name another cloud, or one node")

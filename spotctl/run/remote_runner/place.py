@@ -130,6 +130,9 @@ def stays_because(spec: JobSpec) -> str:
     """Why the runner of a job does not move to a machine; empty if the runner moves."""
     if spec.is_local:
         return "its machines are processes of this computer"
+    jobs = {cloud: cloud_of(cloud).job for cloud in spec.resources.clouds}
+    if without := [cloud for cloud, job in jobs.items() if job is not None and not job.identity]:
+        return f"machines of {without[0]} have no identity with which it could rent others"
     if spec.resources.reliable.machines is None:
         return "the plan decides whether the job has a reliable machine (to move: resources: reliable: {machines: 1})"
     if not spec.resources.reliable.machines:

@@ -33,6 +33,7 @@ from spotctl.clouds.errors import (
     unknown_code,
 )
 from spotctl.clouds.provider import EndReason, Machine, MachineRequest, MachineState, Resource
+from spotctl.home.cloud import mapped_ports
 from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.home.installation import INSTALLATION_TAG, INTENT_TAG, RUN_TAG
 from spotctl.log import events as ev
@@ -114,7 +115,7 @@ class Journal:
 
 def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Workload) -> MachineRequest:
     """The request that carries out an order: the same for every attempt, in every process of the run."""
-    run, image, cloud = environment.run, environment.image, order.market.cloud
+    run, image, cloud, supplies = environment.run, environment.image, order.market.cloud, workload.supplies()
     reserved = environment.reservations.get(order.market.reservation)
     own = {INSTALLATION_TAG: environment.installation, RUN_TAG: run, INTENT_TAG: str(order.intent)}
     return MachineRequest(
@@ -125,7 +126,7 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
         order.lease_until,
         {**environment.labels, **own},
         workload.payload(order),
-        workload.supplies().secrets,
+        supplies.secrets,
         image.of(cloud),
         environment.machine_identity.get(cloud),
         image.disk_gib,
@@ -135,6 +136,7 @@ def request_of(order: ev.RentIntended, environment: RunEnvironment, workload: Wo
         # A job file that was changed since may not name it any more; the market's name is a plain id.
         reservation=order.market.reservation if reserved is None else reserved.id,
         block=reserved is not None and reserved.block,
+        ports=supplies.ports if environment.rented and mapped_ports(cloud) else (),
     )
 
 

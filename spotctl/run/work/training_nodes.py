@@ -1,8 +1,8 @@
 """How the machines of a training become its nodes: on this computer through a folder, elsewhere through a port.
 
 Rented machines reach the controller through ssh, at a port of their own loopback interface, so the launcher
-needs no address that they can reach. Nodes reach each other at their private addresses, over TLS. A model that is split
-over its machines is trained as a pipeline.
+needs no address that they can reach. Nodes reach each other at their private addresses, or at a port that a router
+forwards, over TLS in any case. A model that is split over its machines is trained as a pipeline.
 """
 
 import socket
@@ -23,6 +23,7 @@ from spotctl.agent.files import Watched, replace_json
 from spotctl.clouds.link import ReverseTunnel
 from spotctl.files.job.programs import Parallel
 from spotctl.files.model_files import load_profiles
+from spotctl.home.cloud import mapped_ports
 from spotctl.planning.parallel import as_trained, profile_of, samples_of
 from spotctl.run.environment import RunEnvironment
 
@@ -30,6 +31,9 @@ HOST = "127.0.0.1"
 
 PORT = 7070
 """Port at which rented machines find the controller."""
+
+NODE_PORT = 7071
+"""Port of a node where others reach it through a router; elsewhere it is any free port."""
 
 _PATIENCE = "3600"
 """Seconds that a node waits for a controller that copies data. Its machine's lease ends earlier if there is none."""
@@ -61,13 +65,17 @@ class TrainingNodes:
         """Ports of this computer that the machines need."""
         return () if self.port is None else (ReverseTunnel(PORT, HOST, self.port),)
 
-    def command(self, python: str, *, patient: bool) -> list[str]:
+    def command(self, python: str, cloud: str, *, patient: bool) -> list[str]:
         """The command that joins the training. A `patient` node waits long for a controller that still copies data."""
         joins = [python, "-m", "agileml.join"]
         if self.port is None:
             return [*joins, str(self.folder), "--name-in", "SPOTCTL_MACHINE"]
+        mapped, reached = mapped_ports(cloud), ["--host", "auto"]
+        if mapped is not None:
+            variables = mapped.host, mapped.port.format(NODE_PORT)
+            reached = ["--reached-in", *variables, "--listen", f"0.0.0.0:{NODE_PORT}"]
         waits = ["--wait", _PATIENCE] if patient else []
-        return [*joins, f"{HOST}:{PORT}", "--name-in", "SPOTCTL_MACHINE_ID", "--host", "auto", *waits]
+        return [*joins, f"{HOST}:{PORT}", "--name-in", "SPOTCTL_MACHINE_ID", *reached, *waits]
 
     def name(self, machine: str) -> str:
         """The name of the node on a machine."""

@@ -44,7 +44,7 @@ from spotctl.log.state import RunState
 from spotctl.run.environment import RunEnvironment
 from spotctl.run.machine_output import last_lines
 from spotctl.run.work import resume_state, training_nodes
-from spotctl.run.work.training_nodes import nodes_of
+from spotctl.run.work.training_nodes import NODE_PORT, nodes_of
 from spotctl.run.work.workload import DataHere, Workload, WorkReport, checked, container_of
 
 MODEL_FILE, CHECKPOINT_FILE, LOG_FILE = "model.npz", "checkpoint.npz", "iterations.jsonl"
@@ -119,7 +119,8 @@ class TrainingWorkload(Workload):
         """A process that joins the training as a node."""
         paths = self._environment.on_machine
         python = paths.python if self._container is None else "python3"
-        node = [*self._nodes.command(python, patient=bool(self._data)), *(["--reliable"] if order.reliable else [])]
+        node = self._nodes.command(python, order.market.cloud, patient=bool(self._data))
+        node += ["--reliable"] if order.reliable else []
         if self._container is None:
             command = after_setup(self._setup, node)
         else:
@@ -139,7 +140,7 @@ class TrainingWorkload(Workload):
         """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
         secrets = {**self._environment.secrets, SECRET_VARIABLE: self._secret.hex()}
         packages = (*NODE_PACKAGES, *store_packages(self._spec))
-        return MachineSupplies(secrets, self._environment.workdir, self._nodes.reach, packages)
+        return MachineSupplies(secrets, self._environment.workdir, self._nodes.reach, packages, (NODE_PORT,))
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
         """Reports changes of machines to the controller, and listens to it for a moment."""

@@ -154,11 +154,6 @@ REPLACED = [
     ),
     (
         "[aws, gcp]",
-        "[aws, vast]",
-        "6: resources.clouds.1: machines of vast do not reach each other, which a training needs; remove vast, or r",
-    ),
-    (
-        "[aws, gcp]",
         "[aws, ggp]",
         "6: resources.clouds.1: unknown value 'ggp' (did you mean gcp?); expected one of aws, gcp, azure, vas",
     ),
@@ -383,6 +378,16 @@ OF_COMMANDS = [
         "kind: command\nnodes: 2..4",
         "3: nodes: 2..4 needs a checkpoint, from which the command starts again when the number changes; add one, or"
         " write 4",
+    ),
+    (
+        "[aws]",
+        "[aws, vast]\nnodes: 2",
+        "5: resources.clouds.1: machines of vast reach each other at one port, and the nodes of a command use others",
+    ),
+    (
+        "[aws]",
+        "[vast]\n  reliable: {machines: 1}",
+        "5: resources.clouds.0: machines of vast cannot rent others, as the runner on a reliable machine does; rem",
     ),
     (
         "[aws]",

@@ -263,14 +263,14 @@ def requested(spec: JobSpec, home: Path, market: Market | None = None) -> Machin
 @pytest.mark.parametrize("key", ORDERED)
 def test_an_order_of_machines_reads(key: str, tmp_path: Path) -> None:
     cloud, line = ORDERED[key]
-    # Of Vast.ai's machines, one alone can be rented.
-    text = TRAINING if cloud != "vast" else COMMAND.replace("nodes: 2\n", "")
-    text = text.replace("clouds: [local]", f"clouds: [{cloud}]")
+    text = TRAINING.replace("clouds: [local]", f"clouds: [{cloud}]")
     requests = []
     for content in (text, text, f"{text}{line}\n"):
         spec = loads(content, tmp_path / "job.yaml")
         requests.append(requested(spec, tmp_path))
     assert requests[0] == requests[1] != requests[2]
+    # Only where machines share no network, they have ports that a router forwards.
+    assert bool(requests[0].ports) is (cloud == "vast")
 
 
 def test_an_order_of_reserved_machines_has_the_id_and_says_whether_it_is_a_block(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.spotctl.clouds.vast.world import World, order, world
 pytestmark = pytest.mark.slow
 
 IMAGE = "nvidia/cuda:12.8.1-cudnn-runtime-ubuntu24.04"
-CREATE = ("--image", IMAGE, "--disk", "32", "--label", "ours", "--ssh", "--direct", "--env", "-e A=b")
+CREATE = ("--image", IMAGE, "--disk", "32", "--label", "ours", "--ssh", "--direct", "--env", "-e A=b -p 7071:7071")
 NOT_THEIRS = {"target_state"}
 """Fields that the documentation has, and the client does not send."""
 
@@ -59,7 +59,7 @@ def theirs(made: World, folder: Path) -> list[Request]:
 
 def ours(made: World) -> list[Request]:
     with closing(made.provider()) as provider:
-        machines = provider.create(order(machines=1))
+        machines = provider.create(order(machines=1, ports=(7071,)))
         provider.raise_bid(machines[0].id, 250_000_000)
         provider.terminate([machine.id for machine in machines])
     with closing(VastCalls(made.server.url)) as calls:
@@ -85,6 +85,7 @@ def test_an_order_has_the_fields_and_the_forms_of_the_official_clients(made: Wor
     assert our["price"] == their["price"]
     assert our["runtype"] == their["runtype"]
     assert our["cancel_unavail"] == their["cancel_unavail"]
+    assert our["env"].items() >= {name: value for name, value in their["env"].items() if name != "A"}.items() > set()
     assert {name for name in our.keys() & their.keys() if type(our[name]) is not type(their[name])} == set()
 
 

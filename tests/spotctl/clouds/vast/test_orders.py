@@ -22,7 +22,7 @@ from spotctl.clouds.vast.provider import VastProvider
 from spotctl.home.errors import BadRequest
 from spotctl.home.installation import RUN_TAG
 from tests.servers.loopback import Fault, Reply
-from tests.servers.vast_market import Contract
+from tests.servers.vast_market import Contract, Host
 from tests.spotctl.clouds.vast.world import BID, ONE, RUN, World, order, world
 
 LATE = ListTimes(listed_within=HOUR, gone_after=HOUR)
@@ -74,10 +74,14 @@ def test_an_order_says_how_a_machine_starts_and_who_it_is(made: World, provider:
     provider.create(order(machines=1))
     (body,) = sent(made)
     # Its own commands, in a folder, with the variables that the order has.
+    (tmp_path / "environment").touch()
     script = body["onstart"].replace("/etc/ssh", str(tmp_path / "ssh")).replace("/opt/spotctl", str(tmp_path / "opt"))
-    ended = subprocess.run(
-        ["/bin/sh", "-c", script], check=False, env={"PATH": "/usr/bin:/bin", **body["env"]}, capture_output=True
-    )
+    script = script.replace("/etc/environment", str(tmp_path / "environment"))
+    of_vast = {"PUBLIC_IPADDR": "198.51.100.7", "VAST_TCP_PORT_7071": "40001", "CONTAINER_API_KEY": "hush"}
+    variables = {"PATH": "/usr/bin:/bin", **of_vast, **body["env"]}
+    ended = subprocess.run(["/bin/sh", "-c", script], check=False, env=variables, capture_output=True)
+    where = {"PUBLIC_IPADDR=198.51.100.7", "VAST_TCP_PORT_7071=40001"}
+    assert set((tmp_path / "environment").read_text().splitlines()) == where
     assert ended.stdout.startswith(b"lease 1"), ended.stderr
     shown = provider.console(provider.machine_id(alive(made)[0].id))
     assert (tmp_path / "ssh" / "ssh_host_ed25519_key.pub").read_text().strip() == shown.split("host key ")[1].strip()
@@ -111,6 +115,25 @@ def test_what_an_order_cannot_have_is_refused(
     with pytest.raises(BadRequest, match=said):
         provider.create(order(**changes))  # type: ignore[arg-type]
     assert not sent(made)
+
+
+def test_machines_that_others_reach_have_a_port_and_addresses_of_their_own(made: World, provider: VastProvider) -> None:
+    """Of another order of the run, too: behind one router, machines may not reach each other."""
+    first, second, third, fourth, *_ = made.market.hosts
+    made.market.add(Host(7, traffic=0.02))
+    second.address = first.address
+    third.static_ip, fourth.direct_ports = False, 1
+    provider.create(order("reliable", 1, bid=None, ports=(7071,)))
+    provider.create(order("others", 2, ports=(7071,)))
+    assert [contract.host.machine_id for contract in alive(made)] == [1, 5, 6]
+    assert [body["env"]["-p 7071:7071"] for body in sent(made)] == ["1", "1", "1"]
+    assert all(contract.ports.keys() == {22, 7071} for contract in alive(made))
+    with pytest.raises(NoCapacity):
+        provider.create(order("more", 1, ports=(7071,)))
+    # Another run has nothing behind that router, and a machine that needs no port goes anywhere.
+    provider.create(order("elsewhere", 1, ports=(7071,), tags={**RUN, RUN_TAG: "other-c0ffee"}))
+    provider.create(order("alone", 2))
+    assert [contract.host.machine_id for contract in alive(made)] == [1, 5, 6, 2, 3, 4]
 
 
 def test_offers_that_went_to_others_are_passed_over(made: World, provider: VastProvider) -> None:

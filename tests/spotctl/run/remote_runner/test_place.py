@@ -79,7 +79,10 @@ def test_what_was_packed_for_one_run_is_there_for_the_next(settings: config.Sett
 
 
 def test_it_says_why_it_stays(tmp_path: Path) -> None:
-    assert "no reliable machine" in stays_because(spec(tmp_path, (", reliable: {machines: 1}", "")))
+    commands = (", reliable: {machines: 1}", "")
+    assert "no reliable machine" in stays_because(spec(tmp_path, commands))
+    on_hosts = spec(tmp_path, commands, ("[aws], regions: [us-east-1]", "[vast]"), ("identity: {aws: runner}\n", ""))
+    assert "machines of vast have no identity" in stays_because(on_hosts)
 
 
 @pytest.mark.parametrize(
