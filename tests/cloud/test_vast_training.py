@@ -21,7 +21,7 @@ from tests.servers.vast_market import Contract, Host, VastMarket
 
 pytestmark = [WHOLE_RUN, pytest.mark.slow, pytest.mark.cloud]
 
-NODES, OUTBIDS, CLOCKS = 4, 3, 45
+NODES, OUTBIDS, CLOCKS = 4, 3, 18
 JOB = f"""\
 name: line
 kind: agileml
@@ -74,7 +74,7 @@ def test_a_training_of_four_nodes_survives_higher_bids(laptop: Laptop, market: V
             market.outbid(ours.host, 0.9)
             outbid.append(ours)
             at = laptop.clock("line")
-            launched.wait_for(lambda at=at: laptop.clock("line") >= at + 3)  # type: ignore[misc]
+            launched.wait_for(lambda at=at: laptop.clock("line") >= at + 2)  # type: ignore[misc]
         code, out, err = launched.ended()
     assert code == 0, err
     answer = json.loads(out)
