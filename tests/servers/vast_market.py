@@ -54,7 +54,7 @@ class Host:
     ask: int = 0
     address: str = ""
     static_ip: bool = True
-    traffic: float = 0.003
+    traffic: float = 0.0
     direct_ports: int = 64
 
     def __post_init__(self) -> None:

@@ -32,9 +32,6 @@ LEAST_HOURS = 12
 HIGHEST_STORAGE = 0.50
 """Dollars for a GB of disk in a month: a host that asks for more is left out. The usual price is 0.10 to 0.20."""
 
-HIGHEST_TRAFFIC = 0.01
-"""Dollars for a GB that a machine sends or receives, where other machines reach it: nodes talk all the time."""
-
 _QUARTILE = 4
 _COUNTRY = re.compile(r".*\b([A-Z]{2})\s*")
 _FORMS = re.compile(r"(SXM\d?|PCIE)")
@@ -56,11 +53,14 @@ class HostOffer:
 
 
 def wanted(settings: VastSettings, ports: int = 0) -> dict[str, dict[str, Any]]:
-    """The filters of a search for hosts that spotctl rents from, with `ports` that others reach besides sshd's."""
+    """The filters of a search for hosts that spotctl rents from, with `ports` that others reach besides sshd's.
+
+    Nodes that reach each other talk all the time, and no budget counts traffic: theirs is free.
+    """
     reached: dict[str, dict[str, Any]] = {
         "static_ip": {"eq": True},
-        "inet_up_cost": {"lte": HIGHEST_TRAFFIC},
-        "inet_down_cost": {"lte": HIGHEST_TRAFFIC},
+        "inet_up_cost": {"lte": 0},
+        "inet_down_cost": {"lte": 0},
     }
     return {
         "num_gpus": {"in": list(COUNTS)},

@@ -120,7 +120,7 @@ def test_what_an_order_cannot_have_is_refused(
 def test_machines_that_others_reach_have_a_port_and_addresses_of_their_own(made: World, provider: VastProvider) -> None:
     """Of another order of the run, too: behind one router, machines may not reach each other."""
     first, second, third, fourth, *_ = made.market.hosts
-    made.market.add(Host(7, traffic=0.02))
+    made.market.add(Host(7, traffic=0.003))
     second.address = first.address
     third.static_ip, fourth.direct_ports = False, 1
     provider.create(order("reliable", 1, bid=None, ports=(7071,)))
