@@ -149,12 +149,16 @@ class Catalog:
         """The models of all machines."""
         return {machine.accelerator for machine in self.types if machine.accelerator is not None}
 
-    def unknown_accelerator(self, written: str, known: Iterable[str] = ()) -> str:
-        """A sentence about a model that no machine has: the one that was probably meant, or all `known` ones."""
+    def unknown_accelerator(self, written: str, clouds: Iterable[str], known: Iterable[str] = ()) -> str:
+        """A sentence about a model that no machine has: the one that was probably meant, or all `known` ones; and which
+        of the clouds have machines that are still to be fetched.
+        """
         names = sorted(known or self.accelerators)
         near = closest(written.upper(), names)
         question = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
-        return f"no known machine has the accelerator {written} ({question})"
+        unread = sorted(set(clouds) - {machine.cloud for machine in self.types})
+        fetch = (f"; those of {cloud} are not known yet: run spotctl prices fetch --cloud {cloud}" for cloud in unread)
+        return f"no known machine has the accelerator {written} ({question})" + "".join(fetch)
 
     def on_demand(self, market: Market, at: int | None = None) -> OnDemandPrice:
         """The on-demand price of a spot market's type: the one dated nearest to `at`, or the newest.

@@ -103,7 +103,7 @@ def selection(
 def check_accelerator(catalog: Catalog, accelerator: str) -> None:
     """Raises `BadRequest` for an accelerator that no known machine has."""
     if not any(accelerator.lower() in known.lower() for known in catalog.accelerators):
-        raise BadRequest(f"--accelerator {accelerator}: {catalog.unknown_accelerator(accelerator)}")
+        raise BadRequest(f"--accelerator {accelerator}: {catalog.unknown_accelerator(accelerator, ())}")
 
 
 def number_range(option: str, text: str) -> tuple[int, int]:

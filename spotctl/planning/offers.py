@@ -341,4 +341,4 @@ def _unknown_accelerator(resources: Resources, catalog: Catalog) -> str:
     wanted = resources.needs.accelerators
     if wanted is None or any(wanted.model.lower() in accelerator.lower() for accelerator in catalog.accelerators):
         return ""
-    return catalog.unknown_accelerator(wanted.model)
+    return catalog.unknown_accelerator(wanted.model, ())

@@ -277,7 +277,7 @@ def check_gpu(wish: MachineWish, catalog: Catalog) -> None:
     known = catalog.accelerators | GPU_MEMORY_GIB.keys()
     named = wish.gpu.upper()
     if wish.gpu and not any(name.upper() == named or name.upper().startswith(f"{named}-") for name in known):
-        raise BadRequest(f"--gpu {wish.gpu}: {catalog.unknown_accelerator(named, known)}")
+        raise BadRequest(f"--gpu {wish.gpu}: {catalog.unknown_accelerator(named, rented_clouds(), known)}")
 
 
 def cloud_prices(library: Library, wish: MachineWish, fitting: Sequence[RankedOffer], now: int) -> list[CloudPrices]:

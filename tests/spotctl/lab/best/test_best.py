@@ -162,6 +162,7 @@ def test_without_prices_the_synthetic_market_is_labeled() -> None:
         ("best", "--gpu", "A1"),
         ("best", "--gpu", "radeon"),
         ("best", "--gpu", "A9000:8", "--below", "1"),
+        ("best", "--gpu", "RTX4090:1"),
     ],
 )
 def test_a_gpu_that_does_not_exist_is_bad_input(words: tuple[str, ...], approved: Approved) -> None:
