@@ -12,7 +12,14 @@ from math import inf, sqrt
 from typing import Any
 
 from agileml.core.deciding import Decisions
-from agileml.core.events import ClockRepeated, ControllerSettings, Finished, Iteration, RememberDecision
+from agileml.core.events import (
+    CheckpointRules,
+    ClockRepeated,
+    ControllerSettings,
+    Finished,
+    Iteration,
+    RememberDecision,
+)
 from agileml.core.members import IN_EPOCH, Members
 from agileml.core.planned_changes import Assignment
 from agileml.core.recovery import VersionLedger
@@ -53,8 +60,7 @@ class ClockProgress:
     def none(cls, plan: WorkPlan, partitions: int, settings: ControllerSettings) -> ClockProgress:
         """Before the first clock."""
         ledger, decisions = VersionLedger(partitions), Decisions(plan, settings.stragglers.wait_policy)
-        rules = settings.checkpoints
-        checkpoints = CheckpointSchedule(partitions, rules.every, rules.pause, rules.share)
+        checkpoints = CheckpointSchedule(partitions, settings.checkpoints)
         return cls(ledger, decisions, ClockLog(decisions, ledger), checkpoints, UpdateNorms(partitions))
 
     def add(self, report: ClockReport, epoch: int) -> None:
@@ -193,19 +199,17 @@ LONGEST_PAUSE = 60.0
 
 @dataclass(slots=True)
 class CheckpointSchedule:
-    """A checkpoint every `every` clocks, as far as storage keeps up; `latest` is the last complete one, -1: none.
+    """Checkpoints by the rules, as far as storage keeps up; `latest` is the last complete one, -1: none.
 
-    At least `pause` seconds lie between two: clocks of a small model take less time than their checkpoints. Writing
-    takes at most the `share` of the time, so that a large model is not written in every clock, unless that would leave
+    There is a pause between two, because clocks of a small model take less time than their checkpoints. Writing takes
+    at most a share of the time, so that a large model is not written in every clock, unless that would leave
     LONGEST_PAUSE between two. Once checkpoints have been loaded, they may be as frequent as costs least: with Young's
     interval, the root of twice the time that one costs times the mean time between losses. As training goes on
     meanwhile, one costs half of the time that it takes.
     """
 
     partitions: int
-    every: int
-    pause: float = 0.0
-    share: float = 1.0
+    rules: CheckpointRules
     latest: int = -1
     _requested: int = -1
     _requested_at: float = -inf
@@ -218,16 +222,16 @@ class CheckpointSchedule:
 
     def request(self, stable: int, before: int, now: float) -> bool:
         """Whether the version that became stable after `before` is to be saved."""
-        due = bool(self.every) and stable // self.every > before // self.every and now >= self._next_at
+        due = bool(every := self.rules.every) and stable // every > before // every and now >= self._next_at
         if due and self._storage_keeps_up(stable):
-            self._requested, self._requested_at, self._next_at = stable, now, now + self.pause
+            self._requested, self._requested_at, self._next_at = stable, now, now + self.rules.pause
             self._began = min(self._began, now)
             return True
         return False
 
     def _storage_keeps_up(self, clock: int) -> bool:
         """Whether the last requested checkpoint is complete, or so late that it no longer holds up the next."""
-        return self.latest >= self._requested or clock >= self._requested + MAX_SKIPPED * self.every
+        return self.latest >= self._requested or clock >= self._requested + MAX_SKIPPED * self.rules.every
 
     def add(self, clock: int, partition: int, now: float) -> bool:
         """A partition is written; whether that completes a checkpoint later than the last one."""
@@ -244,7 +248,7 @@ class CheckpointSchedule:
     def _rest(self, now: float) -> float:
         """The time from the end of a checkpoint to the next one."""
         took = now - self._requested_at
-        rest = min(took * (1 / self.share - 1), LONGEST_PAUSE)
+        rest = min(took * (1 / self.rules.share - 1), LONGEST_PAUSE)
         if not self._loads:
             return rest
         cheapest = sqrt(took * (now - self._began) / self._loads)

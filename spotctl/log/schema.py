@@ -18,7 +18,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 FORMAT = 1
-FINAL_FORMAT = 12
+FINAL_FORMAT = 13
 """The format of what `final_costs` and `final_views` have: what is in another one is computed again."""
 
 StoredRow = tuple[int, str, int, str, str, int | None, int | None, int | None]

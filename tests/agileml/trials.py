@@ -18,7 +18,7 @@ from unittest.mock import patch
 from agileml.apps.registry import TrainerSource
 from agileml.core.clocks import CheckpointSchedule
 from agileml.core.controller import Controller
-from agileml.core.events import ControllerSettings, Iteration
+from agileml.core.events import CheckpointRules, ControllerSettings, Iteration
 from agileml.core.recovery import Mode
 from agileml.engines.base import FleetEvent, Gone, Joined
 from agileml.engines.chaos import QUIET
@@ -125,7 +125,7 @@ def a_lost_reliable_node_costs_one_clock(seed: int) -> None:
 
 def a_checkpoint_that_cannot_be_written_is_not_the_last(seed: int) -> None:
     """The disk was full for a while."""
-    schedule = CheckpointSchedule(2, every=1)
+    schedule = CheckpointSchedule(2, CheckpointRules())
     full = range(3, 4 + seed % 5)
     for clock in range(1, 21):
         if schedule.request(clock, clock - 1, clock) and clock not in full:

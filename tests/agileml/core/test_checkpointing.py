@@ -33,7 +33,7 @@ def test_no_checkpoint_is_requested_while_one_is_written_unless_it_is_overdue() 
 
 
 def test_checkpoints_are_no_closer_than_their_pause() -> None:
-    schedule = CheckpointSchedule(1, every=1, pause=0.1)
+    schedule = CheckpointSchedule(1, CheckpointRules(1, pause=0.1))
     requested = []
     for clock in range(1, 41):
         if schedule.request(clock, clock - 1, now=clock * 0.03):
@@ -43,7 +43,7 @@ def test_checkpoints_are_no_closer_than_their_pause() -> None:
 
 
 def test_writing_checkpoints_takes_a_tenth_of_the_time() -> None:
-    schedule = CheckpointSchedule(2, every=1, share=0.1)
+    schedule = CheckpointSchedule(2, CheckpointRules(1, share=0.1))
     writing = []
     for clock in range(1, 101):
         now = float(clock)
@@ -56,7 +56,7 @@ def test_writing_checkpoints_takes_a_tenth_of_the_time() -> None:
 
 
 def test_a_checkpoint_that_takes_long_is_followed_by_the_next_a_minute_later() -> None:
-    schedule = CheckpointSchedule(1, every=1, share=0.1)
+    schedule = CheckpointSchedule(1, CheckpointRules(1, share=0.1))
     assert schedule.request(1, 0, now=0.0)
     assert schedule.add(1, 0, now=50.0)
     assert not schedule.request(2, 1, now=109.0)
@@ -65,7 +65,7 @@ def test_a_checkpoint_that_takes_long_is_followed_by_the_next_a_minute_later() -
 
 def test_after_a_loss_checkpoints_are_as_frequent_as_costs_least_until_losses_prove_to_be_rare() -> None:
     """Each takes two seconds, and one is loaded after 100."""
-    schedule = CheckpointSchedule(1, every=1, share=0.02)
+    schedule = CheckpointSchedule(1, CheckpointRules(1, share=0.02))
     requested = []
     for now in range(4000):
         if schedule.request(now + 1, now, float(now)):
