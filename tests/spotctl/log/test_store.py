@@ -29,6 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 
 st.register_type_strategy(ev.JsonFloat, st.floats(allow_nan=False))
+st.register_type_strategy(ev.MarketText, st.sampled_from(MARKETS))
 
 EVENTS = st.one_of(
     *(
