@@ -196,13 +196,13 @@ class _CommandTrial:
 
     def _until_saved(self, start: TrialStart, copies: int) -> int | None:
         code = self._until(start, partial(self._may_be_killed, start, copies), self._by(_FIRST_SHARE))
-        if code is None and not start.runs_python():
+        if code is None and not start.marks:
             # Nothing but its saves can be seen.
             code = self._until(start, lambda: False, min(_ALONE_SECONDS, self._terms.seconds))
         return code
 
     def _may_be_killed(self, start: TrialStart, copies: int) -> bool:
-        if not start.runs_python():
+        if not start.marks:
             return False
         if not start.copies and len(start.own_saves) >= _COPIES:
             return time.monotonic() - start.own_saves[_COPIES - 1].at > _PATIENCE_SECONDS / 4
@@ -228,7 +228,7 @@ class _CommandTrial:
         while (code := start.command.exit_code()) is None and not is_enough() and self._time() < seconds:
             start.look(is_over=is_lost)
             self._check_room()
-            if not start.runs_python() and time.monotonic() - start.began > _ALONE_SECONDS:
+            if not start.marks and time.monotonic() - start.began > _ALONE_SECONDS:
                 break
             time.sleep(_LOOK_SECONDS)
         start.look(is_over=True)

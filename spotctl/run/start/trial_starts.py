@@ -67,6 +67,16 @@ def unpacked(archive: Path, folder: Path, changed: Mapping[str, str]) -> Path:
     return folder
 
 
+def _bring_compiled(variables: Mapping[str, str], place: Path) -> None:
+    """Copies what libraries such as DeepSpeed have compiled of themselves on this computer, which takes minutes."""
+    caches = Path(variables.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+    own = variables.get("TORCH_EXTENSIONS_DIR")
+    known = [Path(own)] if own else sorted(caches.glob("py*"), key=lambda folder: folder.stat().st_mtime)
+    if known and known[-1].is_dir():
+        # What is being compiled there has a lock.
+        shutil.copytree(known[-1], place, ignore=shutil.ignore_patterns("lock"))
+
+
 class SaveWatch:
     """The saves of a command into a folder: the `seconds` of each, from its first change to its last, and the `size` of
     the folder."""
@@ -115,6 +125,9 @@ class TrialGround:
         self.probe, self.copies = scratch / "probe", scratch / "kept"
         self.probe.mkdir()
         shutil.copy(trial_probe.__file__, self.probe / "sitecustomize.py")
+        # The home folder cannot be written to here.
+        self.built = scratch / "built"
+        _bring_compiled(variables, self.built)
         self.watch, self._number = SaveWatch(self.probe), 0
         self.kept: tuple[Sequence[WorkMark], float, str] = ((), 0.0, "")
 
@@ -129,7 +142,10 @@ class TrialGround:
 
 
 class TrialStart:
-    """One start of the command, on what stands for a machine: a new copy of the job's folder, with what is kept."""
+    """One start of the command, on what stands for a machine: a new copy of the job's folder, with what is kept.
+
+    Only Python leaves `marks`.
+    """
 
     def __init__(self, ground: TrialGround, number: int, cut: int, *, has_steps: bool) -> None:
         scratch, spec, terms, self._ground = ground.scratch, ground.spec, ground.terms, ground
@@ -158,8 +174,7 @@ class TrialStart:
             **{variable: str(place) for variable, place in folders.items()},
             MARK: str(scratch),
             "TMPDIR": str(scratch / "tmp"),
-            # Libraries such as DeepSpeed compile parts of themselves, and cannot write to the home folder here.
-            "TORCH_EXTENSIONS_DIR": str(scratch / "built"),
+            "TORCH_EXTENSIONS_DIR": str(ground.built),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))),
             "SPOTCTL_TRIAL_SEEN": str(seen),
@@ -243,9 +258,6 @@ class TrialStart:
         files = [file for file in listing(self.folder) if file not in self._given]
         files = [file for file in files if not file[0].endswith(trial_probe.NO_SAVES) and "tfevents" not in file[0]]
         return [name for name, *_ in sorted(files, key=lambda file: -file[2])]
-
-    def runs_python(self) -> bool:
-        return bool(self.marks)
 
     def last_line(self) -> str:
         lines = [line.strip() for line in self.printed.read_text(errors="replace").splitlines() if line.strip()]

@@ -88,7 +88,7 @@ class LiveStrategy:
         if any(planned.offer.market == offer.market and planned.spot is rent.spot for planned in begins):
             return ""
         instead = " and ".join(f"{planned.offer.market}, {price_terms(planned)}" for planned in begins)
-        text = f"{offer.market}, {price_terms(rent)}, where the plan begins with {instead}"
+        text = f"{offer.market}, {price_terms(rent)}, where the plan has {instead}"
         if not rent.spot:
             return f"{text}: ${format_usd(offer.on_demand)}/h, never evicted"
         history, until = plan.fleet.market_history, history_until(plan, self._tariff, offer.market, now)
@@ -97,7 +97,7 @@ class LiveStrategy:
         choice = Choice(rent, price, beta_of(known, rent, price))
         cost = usd_per_work(first_hour([choice], plan.fleet, plan.decision.interval).shares[0])
         why = next((rejected.why for rejected in plan.rejected if rejected.market == offer.market), "")
-        then = f"; the plan did not choose it: {why}" if why else ""
+        then = f"; in the plan {plan.demand.worded(why)}" if why else ""
         work = f"${cost:.4g} per {plan.demand.unit}" if isfinite(cost) else "too often to make progress"
         return f"{text}: now ${format_usd(price)}/h, {choice.beta.probability:.1%} evicted per hour, {work}{then}"
 

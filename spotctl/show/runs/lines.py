@@ -225,7 +225,8 @@ def summary(state: RunState, ended: RunEnded) -> Group:
     if cluster is None:
         utilized = "" if answer["busy"] is None else f", {answer['busy']:.0%} utilized"
         lines.append(f"  machines   {len(state.machines)} rented{utilized}, {len(state.alive)} still running")
-    lines += [f"  left plan  {text}" for text in answer.get("left_plan", ())[:_MAX_LEFT]]
+    # The lines of the run had the figures.
+    lines += [f"  left plan  {text.partition(': ')[0]}" for text in answer.get("left_plan", ())[:_MAX_LEFT]]
     if (more := len(answer.get("left_plan", ())) - _MAX_LEFT) > 0:
         lines.append(f"  left plan  {counted(more, 'more time')} (launch --json lists all)")
     evictions = str(answer["evictions"] or "none")

@@ -250,13 +250,14 @@ def _month_name(month: Month) -> str:
 
 
 def _money_tiles(today: Report, months: Sequence[Month]) -> list[tuple[str, str, str]]:
-    """The money of today and of this month, next to the budgets."""
-    paid = today.replayed if today.is_replayed else today.whole
-    day = [("Today", usd_text(usd(paid.total)), "replayed: nothing is billed" if today.is_replayed else "")]
+    """The money of today and of this month, next to the budgets; what was replayed is no part of it."""
+    day = [] if today.is_replayed else [("Paid today", usd_text(usd(today.whole.total)), "")]
+    if today.is_replayed or today.replayed.total:
+        day.append(("Replayed today", usd_text(usd(today.replayed.total)), "on prices of the past: nothing is billed"))
     for month in months:
         budget = "" if month.budget is None else f" of {usd_text(month.budget)}"
         by_its_end = f"{usd_text(usd(month.forecast))} expected by its end"
-        day.append((_month_name(month), f"{usd_text(usd(month.paid))}{budget}", by_its_end))
+        day.append((f"Paid in {_month_name(month)}", f"{usd_text(usd(month.paid))}{budget}", by_its_end))
     return day
 
 

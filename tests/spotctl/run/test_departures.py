@@ -49,19 +49,19 @@ def test_another_market_is_named_with_the_reason_of_the_plan_and_the_figures_of_
     other = replace(rejected.instead.rent, bid=rejected.instead.rent.offer.on_demand)
     found = live(plan).departure(other, plan.at)
     assert found.startswith(f"{rejected.market}, bid $")
-    assert f"where the plan begins with {chosen.offer.market}" in found
+    assert f"where the plan has {chosen.offer.market}" in found
     assert "% evicted per hour" in found
-    assert found.endswith(f"the plan did not choose it: {rejected.why}")
+    assert found.endswith(f"; in the plan {plan.demand.worded(rejected.why)}")
 
 
 def test_on_demand_machines_are_a_departure_from_spot(plan: JobPlan) -> None:
     chosen = plan.cost.choice[0].rent
     found = live(plan).departure(Rent(chosen.offer, 4, None), plan.at + HOUR)
-    assert found.startswith(f"{chosen.offer.market}, on demand, where the plan begins with {chosen.offer.market}, bid")
+    assert found.startswith(f"{chosen.offer.market}, on demand, where the plan has {chosen.offer.market}, bid")
 
 
 def test_events_and_summary_say_where_a_run_left_its_plan() -> None:
-    departures = tuple(f"market {number}, on demand, where the plan begins elsewhere" for number in range(5))
+    departures = tuple(f"market {number}, on demand, where the plan has another" for number in range(5))
     again = f"{departures[0]}: now $0.1/h"
     rows = [
         LogRow(1, "job-1", 0, ev.RunBegan("job", "local", {}, "/nowhere", 0)),
@@ -71,7 +71,7 @@ def test_events_and_summary_say_where_a_run_left_its_plan() -> None:
     before, after = fold(rows[:2]), fold(rows)
     assert after.left_plan == departures
     assert happened(before, after) == [f"left the plan: {departures[4]}"]
-    ended = ev.RunEnded("done", "", 0, {"left_plan": list(after.left_plan)})
+    ended = ev.RunEnded("done", "", 0, {"left_plan": [f"{one}: now $0.1/h" for one in after.left_plan]})
     lines = [line for line in text(summary(after, ended), 120) if "left plan" in line]
     assert lines == [
         *(f"  left plan  {one}" for one in departures[:3]),

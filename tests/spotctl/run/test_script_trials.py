@@ -265,6 +265,33 @@ def test_a_trial_is_shut_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert found["network"] == "Network is unreachable"
 
 
+COMPILED = """
+import os, pathlib
+
+place = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"])
+found = sorted(path.name for path in place.rglob("*"))
+(place / "more").mkdir(parents=True)
+raise SystemExit(f"{found}")
+"""
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_what_was_compiled_here_is_not_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_own: bool
+) -> None:
+    caches = tmp_path / "cache" / "torch_extensions"
+    for number, name in enumerate(["py310_cpu", "py311_cpu"]):
+        (caches / name / f"extension{number}").mkdir(parents=True)
+        (caches / name / f"extension{number}" / "lock").touch()
+        os.utime(caches / name, (number, number))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(caches.parent))
+    if is_own:
+        monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(caches / "py310_cpu"))
+    with pytest.raises(BadRequest, match=r"status 1: \['extension0'\]" if is_own else r"status 1: \['extension1'\]"):
+        seen(tmp_path, COMPILED)
+    assert not [*caches.rglob("more")]
+
+
 def test_what_is_allowed_is_not_taken_away() -> None:
     variables = {"MY_TOKEN": "x", "PATH": "/bin"}
     assert sandbox.safe_environment(variables, sandbox.ALLOWABLE) == variables

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from pricing_data.units import MINUTE, parse_time
+from pricing_data.units import HOUR, MINUTE, parse_time
 from spotctl.log.ledger.rows import CostSoFar
 from spotctl.show.costs.markup import fragment, times
+from spotctl.show.costs.periods import By
 from spotctl.show.runs.reading import WatchedRun
 from spotctl.show.runs.run_view import HeldMachine, Money, RunView
 from spotctl.show.ui.pages import ACTIVE, MAX_ENDED, overview_page, run_page
+from tests.spotctl.show.costs.made import ALWAYS, NIGHT, report
+from tests.spotctl.show.costs.test_cost import row, timeline
 from tests.spotctl.show.page_reader import Reader
 from tests.spotctl.show.runs.made_up_run import CALM, at, run_events, watched
 
@@ -71,6 +74,23 @@ def test_an_empty_home_has_a_page() -> None:
     texts = read(overview_page([], [], [])).texts
     assert "No runs yet" in texts
     assert "spotctl launch job.yaml" in " ".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("clouds", "tiles"),
+    [
+        (["local"], ["Replayed today", "$2.00", "Paid in 2026-06", "$0.00"]),
+        (["local", "aws"], ["Paid today", "$3.00", "Replayed today", "$2.00", "Paid in 2026-06", "$3.00"]),
+        (["aws"], ["Paid today", "$3.00", "Paid in 2026-06", "$3.00"]),
+    ],
+)
+def test_what_was_replayed_is_never_next_to_what_was_paid_without_a_word(clouds: list[str], tiles: list[str]) -> None:
+    spent = {"local": 2 * DOLLAR, "aws": 3 * DOLLAR}
+    timelines = [timeline(cloud, provider=cloud) for cloud in clouds]
+    rows = [row(spent[cloud], cloud) for cloud in clouds]
+    today = report(rows, timelines, ALWAYS, [By.JOB], NIGHT + 2 * HOUR)
+    texts = read(overview_page([view("a")], [], [], today=today)).texts
+    assert [text for text in texts if re.match(r"Paid|Replayed|\$[023]\.00$", text)][: len(tiles)] == tiles
 
 
 @pytest.mark.parametrize("count", [1, 20, 500])
