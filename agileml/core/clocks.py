@@ -205,7 +205,7 @@ class CheckpointSchedule:
     at most a share of the time, so that a large model is not written in every clock, unless that would leave
     LONGEST_PAUSE between two. Once checkpoints have been loaded, they may be as frequent as costs least: with Young's
     interval, the root of twice the time that one costs times the mean time between losses. As training goes on
-    meanwhile, one costs half of the time that it takes.
+    meanwhile, half of the time that one takes is assumed to be lost.
     """
 
     partitions: int

@@ -16,7 +16,7 @@ from pricing_data.units import NANOS_PER_DOLLAR, bid_usd
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostMarket:
-    """The snapshots of a market until a moment, of which there is at least one, and its odds then."""
+    """The snapshots of a market up to a moment (at least one), and its odds then."""
 
     odds: OutbidOdds
     record: HostRecord

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from spotctl.home.quotas import Quota
 
 
+SAME_BID = 1e-3
+"""Bids that differ by less than this share are the same: clouds may round them."""
+
+
 class MachineState(Enum):
     """Where a machine is in its life."""
 

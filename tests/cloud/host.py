@@ -33,8 +33,8 @@ class Addresses(NamedTuple):
 
 @dataclass(frozen=True)
 class Router:
-    """What machines of one site are behind: its address for this computer, and that for machines. `ports` has its port
-    for each port of a machine that it forwards."""
+    """The router of a site: its address for this computer, and the one for machines. `ports` maps each forwarded port
+    of a machine to the router's."""
 
     outside: str
     inside: str

@@ -48,7 +48,7 @@ class _Site:
     outside: str
     inside: str
     machines: set[str] = field(default_factory=set)
-    """Their addresses on the bridge, where nobody but the router reaches them."""
+    """Their addresses on the bridge, which only the router can reach."""
 
 
 @dataclass

@@ -73,7 +73,7 @@ class OtherRenters:
 
 @dataclass
 class Books:
-    """What was bought and what it has cost, by the server and by the report."""
+    """Purchases and their cost, by the server and by the report."""
 
     machines: int = 0
     outbid: int = 0
@@ -92,7 +92,7 @@ class Kills:
     books: Books = field(default_factory=Books)
 
     def undisturbed(self) -> None:
-        """Counts the points of a launch that nobody kills."""
+        """Counts the points of a launch without kills."""
         before = len(self.laptop.server.requests)
         with OtherRenters(self.laptop, 0).bidding():
             self.laptop.spotctl("launch", self.laptop.job("undisturbed", RUN), "--yes")
@@ -177,7 +177,7 @@ def main(kills: int, seed: int) -> None:
             assert left == [], left
     books = lives.books
     say(f"{lives.met.total()} killed in {number} lives: {', '.join(f'{n} {what}' for what, n in lives.met.items())}")
-    say(f"{books.machines} machines, of which {books.outbid} were outbid: none bought twice, none left, all in the log")
+    say(f"{books.machines} machines ({books.outbid} outbid): none bought twice, none left, all in the log")
     say(f"books ${books.billed:.6f}, reports ${books.reported:.6f}")
 
 

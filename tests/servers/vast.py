@@ -287,7 +287,7 @@ class Vast:
         return {"id": 4242, "key_id": 77, "email": "someone@example.org", "balance": 25.0, "ssh_key": "", "sid": "S1"}
 
     def _charges(self, request: Request) -> dict[str, Any]:
-        """What contracts cost on the days from the first to the last that are asked for, of which all are one."""
+        """The charges of contracts on the days of a request, from the first to the last, summed to one item each."""
         days = _given(request, "select_filters", "{}").get("day", {})
         if not {"gte", "lte"} <= days.keys():
             raise Refused(400, "invalid_request", "Error in query parameters: day is required")

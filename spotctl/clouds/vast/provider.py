@@ -19,7 +19,7 @@ from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, bid_usd
 from spotctl.clouds.errors import Answers, NotFound, Unanswered, UnknownRefusal, in_contract
 from spotctl.clouds.labelled import LabelledProvider, Listed, Purchase
 from spotctl.clouds.order_ledger import OrderLabel, OrderLedger
-from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState
+from spotctl.clouds.provider import SAME_BID, Holdings, Machine, MachineRequest, MachineState
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from pricing_data.series import PriceSeries
     from spotctl.clouds.remote.prices import PriceBook
     from spotctl.home.config import Settings
-
-
-_SAME_BID = 1e-3
-"""Vast.ai may round bids."""
 
 
 class VastProvider(LabelledProvider, RentingProvider):
@@ -128,11 +124,11 @@ class VastProvider(LabelledProvider, RentingProvider):
         if (row := self._calls.instance(number)) is None:
             raise NotFound(f"{machine}: gone", (machine,))
         actual = orders.bid_of(row) or bid
-        if actual > bid * (1 + _SAME_BID):
+        if actual > bid * (1 + SAME_BID):
             self.terminate([machine])
             wrong = f"{machine}: a bid of {bid_usd(bid)} was taken as one of {bid_usd(actual)}, so it was destroyed"
             raise UnknownRefusal(wrong, "other bid")
-        return bid if actual > bid * (1 - _SAME_BID) else actual
+        return bid if actual > bid * (1 - SAME_BID) else actual
 
     def instances(self) -> Mapping[int, Listed]:
         self._rows = {}

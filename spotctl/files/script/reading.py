@@ -394,7 +394,7 @@ def _replaced(source: ScriptSource, node: ast.expr, text: str) -> list[Change]:
 
 
 def _all_replaced(source: ScriptSource, texts: Mapping[ast.expr, str]) -> Iterator[Change]:
-    """The changed lines once expressions are replaced, several of which may share a line."""
+    """The lines that change when expressions are replaced; several may share a line."""
     ordered = sorted(texts, key=lambda node: (node.lineno, node.col_offset))
     for line, group in groupby(ordered, key=lambda node: node.lineno):
         nodes = list(group)

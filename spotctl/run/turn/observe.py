@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pricing_data.market import Market
 from pricing_data.units import MINUTE
 from spotctl.clouds.boot import STAGES
-from spotctl.clouds.provider import EndReason, Machine, MachineState
+from spotctl.clouds.provider import SAME_BID, EndReason, Machine, MachineState
 from spotctl.home.installation import INTENT_TAG
 from spotctl.log import events as ev
 from spotctl.log.budget import LISTING_DELAY
@@ -20,9 +20,6 @@ _CARDS_EVERY, _CARDS_CHANGE = MINUTE, 10
 
 _TRAFFIC_EVERY, _TRAFFIC_LEAST, _TRAFFIC_SHARE = MINUTE, 10_000_000, 50
 """How often at most a machine's traffic is noted, and from how many bytes more on: 10 MB, and a 50th of it."""
-
-_SAME_BID = 1e-3
-"""Bids that differ by less than this share are the same: clouds round them."""
 
 _SIGNS_EVERY = MINUTE // 2
 """How often at most a sign of life within a stage of a boot is noted."""
@@ -117,7 +114,7 @@ def _bids(state: RunState, known: Sequence[Machine]) -> Iterator[Event]:
             yield ev.BidChanged(intent.intent, name, listed.get(name) or intent.bid)
     for name, bid in listed.items():
         ours = state.machines[name].bid
-        if name not in raising and bid is not None and ours is not None and bid > ours * (1 + _SAME_BID):
+        if name not in raising and bid is not None and ours is not None and bid > ours * (1 + SAME_BID):
             yield ev.BidChanged(0, name, bid)
 
 

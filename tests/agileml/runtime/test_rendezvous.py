@@ -176,7 +176,7 @@ class Router:
 
 
 def test_a_node_behind_a_router_is_reached_at_the_routers_port(folder: Path) -> None:
-    """Nobody learns the port at which it listens itself."""
+    """The port on which it listens stays unknown to others."""
     at, own = TcpAddress("127.0.0.1", free_port()), TcpAddress("127.0.0.1", free_port())
     with ExitStack() as stack:
         controller = stack.enter_context(closing(Mailbox(FolderRendezvous(folder, SECRET, at, "1"), CONTROLLER)))

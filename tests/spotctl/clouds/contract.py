@@ -28,7 +28,7 @@ _ON_ONE_CLOUD = pytest.mark.sampled(1)
 
 
 class ContainerMarket(Protocol):
-    """What happens on a cloud of containers that its users do not do."""
+    """Events on a cloud of containers that its users do not cause."""
 
     def outbid(self, machine: str) -> None:
         """Another renter bids more for the host of a machine."""
@@ -361,7 +361,7 @@ class LinkContract:
 
 
 class ContainerContract:
-    """What a provider of containers that are sold by bid does besides: its cloud has no client tokens."""
+    """Further duties of a provider of containers sold by bid: its cloud has no client tokens."""
 
     def test_a_lost_answer_buys_nothing_twice(self, setting: Setting) -> None:
         market = _containers(setting)

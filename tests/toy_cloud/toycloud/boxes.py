@@ -44,7 +44,7 @@ class Box:
 
 @dataclass
 class Boxes:
-    """The cloud. The next answers to calls for a box that are `lost` come to nobody."""
+    """The cloud. The answers to the next `lost` orders never arrive."""
 
     toy: ToyProvider
     lost: int = 0
