@@ -32,11 +32,15 @@ _WRITE_PATIENCE = 5.0
 """Seconds in which to reach the controller for writing. A checkpoint that is not written now is soon obsolete."""
 _ANSWER_SECONDS = 120.0
 """The disk of the controller's computer may be busy."""
+_AHEAD = 4
+"""Pieces that are sent before an answer to the first of them: on busy computers, an answer to each takes longer than
+the piece itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobRequest:
-    """Reading is answered by the first piece of the blob, writing by `NextPiece`, after which pieces follow.
+    """Reading is answered by the pieces of the blob, writing by `NextPiece`, after which pieces follow; each piece is
+    answered by `NextPiece`, and only so many are on the way.
 
     A list, of the blobs whose names begin with `name`, is answered by `BlobNames`, deleting by `NextPiece`.
     """
@@ -100,16 +104,23 @@ class LinkedBlobStore:
         digest = sha256()
         with self._linked(min(self._rendezvous.patience, _WRITE_PATIENCE)) as link:
             link.ask(BlobRequest("write", name))
+            on_the_way = 0
             for piece in pieces:
                 whole = memoryview(piece).cast("B")
                 for start in range(0, len(whole), PIECE_BYTES):
                     part = whole[start : start + PIECE_BYTES]
                     digest.update(part)
-                    link.ask(BlobPiece(np.frombuffer(part, np.uint8)))
-            link.ask(BlobPiece(_NOTHING, digest.hexdigest()))
+                    if on_the_way == _AHEAD:
+                        link.answer()
+                    else:
+                        on_the_way += 1
+                    link.send(BlobPiece(np.frombuffer(part, np.uint8)))
+            link.send(BlobPiece(_NOTHING, digest.hexdigest()))
+            for _ in range(on_the_way + 1):
+                link.answer()
 
     def get(self, name: str) -> Iterator[bytes]:
-        """Asks for one piece at a time."""
+        """Asks for all pieces, and says which ones have arrived."""
         digest = sha256()
         passed_on = 0
         while True:
@@ -209,13 +220,22 @@ class _BlobLink:
         """The blob's content."""
         piece = self.ask(BlobRequest("read", name))
         while not piece.digest:
+            self.send(NextPiece())
             yield piece.content.tobytes()
-            piece = self.ask(NextPiece())
+            piece = self.answer()
         self.digest = piece.digest
 
     def ask(self, request: object) -> Any:  # noqa: ANN401 - each request has its own kind of answer
         """Sends a request and returns the answer. Raises what the store has raised, or _LinkLost."""
+        self.send(request)
+        return self.answer()
+
+    def send(self, request: object) -> None:
+        """Sends a request, or a piece, without waiting."""
         self._mailbox.send(CONTROLLER, request)
+
+    def answer(self) -> Any:  # noqa: ANN401 - each request has its own kind of answer
+        """The next answer. Raises what the store has raised, or _LinkLost."""
         event = self._next(time.monotonic() + _ANSWER_SECONDS)
         if not isinstance(event, Envelope):
             reason = event.reason if isinstance(event, Lost) else f"it has not answered for {_ANSWER_SECONDS:g} s"
@@ -301,15 +321,17 @@ class _BlobSession:
     def _carry_out(self, request: object) -> None:
         match request:
             case BlobRequest("read", name):
-                digest = sha256()
+                digest, on_the_way = sha256(), 0
                 for piece in self._store.get(name):
+                    if on_the_way == _AHEAD:
+                        self._require_arrival()
+                    else:
+                        on_the_way += 1
                     digest.update(piece)
                     self._answer(BlobPiece(np.frombuffer(piece, np.uint8)))
-                    following = self._next()
-                    if not isinstance(following, NextPiece):
-                        self._answer(_out_of_order(following))
-                        return
                 self._answer(BlobPiece(_NOTHING, digest.hexdigest()))
+                for _ in range(on_the_way):
+                    self._require_arrival()
             case BlobRequest("write", name):
                 self._store.put(name, self._receive_pieces())
                 self._answer(NextPiece())
@@ -320,6 +342,12 @@ class _BlobSession:
                 self._answer(NextPiece())
             case _:
                 self._answer(_out_of_order(request))
+
+    def _require_arrival(self) -> None:
+        """Waits until the client has received one more piece."""
+        following = self._next()
+        if not isinstance(following, NextPiece):
+            raise BadArgument(f"unexpected request {type(following).__name__} while a blob is read")
 
     def _receive_pieces(self) -> Iterator[memoryview]:
         """The pieces of a blob as they arrive."""

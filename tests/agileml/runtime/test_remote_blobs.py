@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,16 @@ from agileml.errors import ControllerUnreachable, PeerRefused
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.blob_store import PIECE_BYTES, FileBlobStore
 from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobError, BlobPiece, BlobRequest, BlobServer, LinkedBlobStore
+from agileml.runtime.remote_blobs import (
+    BLOB_MESSAGES,
+    BlobError,
+    BlobNames,
+    BlobPiece,
+    BlobRequest,
+    BlobServer,
+    LinkedBlobStore,
+    NextPiece,
+)
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.transport import Connected, Endpoint, FrameLimits, LinkEvent, Lost, TcpAddress, TransportSettings
 from tests.agileml.engines.attached_jobs import free_port
@@ -118,11 +129,11 @@ class TestLinked(BlobStoreSuite):
 
 
 def test_a_reader_connects_again_and_goes_on_where_it_was(controller: Controller, linked: LinkedBlobStore) -> None:
-    written = np.random.default_rng(0).integers(0, 256, 3 * PIECE_BYTES + 5, np.uint8).tobytes()
+    written = np.random.default_rng(0).integers(0, 256, 9 * PIECE_BYTES + 5, np.uint8).tobytes()
     FileBlobStore(controller.folder).put("x", [written])
     controller.lose_after = 3
     assert content(linked, "x") == written
-    assert len(controller.requests) > 5
+    assert len({client for client, _ in controller.requests}) == 2
 
 
 def test_a_reader_waits_for_a_restarted_controller(controller: Controller, linked: LinkedBlobStore) -> None:
@@ -179,6 +190,56 @@ def test_content_that_was_changed_on_its_way_is_not_stored(controller: Controlle
         answers += new
     assert isinstance(answers[-1], BlobError)
     assert linked.list() == []
+
+
+class Link:
+    """Requests to a server, and its answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = BlobServer(FileBlobStore(folder), lambda: None)
+
+    def sends(self, *requests: object, answers: int) -> list[object]:
+        """The answers that come: as many, and no more within a moment."""
+        for request in requests:
+            self._server.handle("blobs/1", request)
+        came, until = list[object](), inf
+        while len(came) <= answers and time.monotonic() < until:
+            came += [answer for _, answer in self._server.answers()]
+            until = min(until, time.monotonic() + 0.05) if len(came) == answers else inf
+            time.sleep(0.001)
+        assert len(came) == answers
+        return came
+
+
+def test_a_reader_gets_some_pieces_ahead_of_its_answers_and_no_more(tmp_path: Path) -> None:
+    FileBlobStore(tmp_path).put("x", [b"a" * 7 * PIECE_BYTES])
+    link = Link(tmp_path)
+    assert all(isinstance(piece, BlobPiece) for piece in link.sends(BlobRequest("read", "x"), answers=4))
+    link.sends(NextPiece(), answers=1)
+    *_, last = link.sends(NextPiece(), NextPiece(), answers=3)
+    assert isinstance(last, BlobPiece)
+    assert last.digest
+    # The answers to the last pieces belong to this blob, and the link serves another request.
+    assert link.sends(*[NextPiece()] * 4, BlobRequest("list", ""), answers=1) == [BlobNames(("x",))]
+
+
+def test_a_writer_sends_some_pieces_ahead_of_their_answers_and_no_more(controller: Controller) -> None:
+    controller.stop()
+    mailbox = Mailbox(controller._rendezvous, CONTROLLER, TransportSettings(), messages=BLOB_MESSAGES)
+    mailbox.open()
+    with closing(store_of(controller.at)) as store, ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(store.put, "x", [b"%d" % number for number in range(9)])
+        pieces = 0
+        while pieces < 4:
+            for event in mailbox.receive(0.05):
+                if isinstance(event, Envelope) and isinstance(event.message, BlobRequest):
+                    mailbox.send(event.sender, NextPiece())
+                pieces += isinstance(event, Envelope) and isinstance(event.message, BlobPiece)
+        assert not list(mailbox.receive(0.2))
+        mailbox.close()
+        with pytest.raises(ConnectionError, match="the link to the controller broke"):
+            writing.result()
+    controller.start()
 
 
 def test_a_controller_that_is_not_there_or_refuses_is_told_apart(controller: Controller) -> None:
