@@ -203,9 +203,10 @@ class CheckpointSchedule:
 
     There is a pause between two, because clocks of a small model take less time than their checkpoints. Writing takes
     at most a share of the time, so that a large model is not written in every clock, unless that would leave
-    LONGEST_PAUSE between two. Once checkpoints have been loaded, they may be as frequent as costs least: with Young's
-    interval, the root of twice the time that one costs times the mean time between losses. As training goes on
-    meanwhile, half of the time that one takes is assumed to be lost.
+    LONGEST_PAUSE between two. They may be as frequent as costs least, if that is more: with Young's interval, the root
+    of twice the time that one costs times the mean time between losses. As training goes on meanwhile, half of the time
+    that one takes is assumed to be lost. One loss more is expected than there were, so that a young job is not taken
+    for a safe one.
     """
 
     partitions: int
@@ -249,9 +250,7 @@ class CheckpointSchedule:
         """The time from the end of a checkpoint to the next one."""
         took = now - self._requested_at
         rest = min(took * (1 / self.rules.share - 1), LONGEST_PAUSE)
-        if not self._loads:
-            return rest
-        cheapest = sqrt(took * (now - self._began) / self._loads)
+        cheapest = sqrt(took * (now - self._began) / (self._loads + 1))
         return min(rest, max(0.0, cheapest - took))
 
     def roll_back(self, clock: int, *, loads: bool = False) -> None:
