@@ -307,6 +307,8 @@ def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Si
     path = command(tmp_path, "python train.py")
     path.write_text(path.read_text() + f"checkpoint: {{path: {tmp_path / 'kept'}}}\n")
     code = (
+        # A shell that runs the tests in the background has it ignored.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from pathlib import Path; from spotctl.files.job.reader import load;"
         "from spotctl.run.start.rehearsal import rehearse; from spotctl.run.start.trial_starts import TrialTerms;"
         f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()))"
