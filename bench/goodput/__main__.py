@@ -26,17 +26,20 @@ from bench.goodput.workload import BATCH, NODES, WIDTHS
 
 INSTALL = "pip install torchft==0.2.0 opentelemetry-exporter-otlp-proto-http, with the torch of this environment"
 QUIET_SECONDS, SECONDS, SAMPLE_SECONDS = 25.0, 48.0, 20.0
-BUSY_LOAD = 4.0
-"""Above this load, what else the computer did is said beside the figures."""
+BUSY_SHARE = 0.05
+"""If other processes take more of the processors' time, it is said beside the figures."""
 
-RESTARTED = "torchrun,ray,command"
+RESTARTED = "torchrun,torchrun-all,ray,command"
 OURS = "trainer,trainer-tls,trainer-reliable"
 FULL = [
     *(f"{size}:none:ddp,torchft-hand-gloo,torchft-pure-gloo,trainer,trainer-tls" for size in WIDTHS),
-    f"1m:kills:torchft-ddp-gloo,{','.join(TORCHFT)},{RESTARTED},{OURS}",
+    f"1m:kills:{','.join(TORCHFT)},{RESTARTED},{OURS}",
     *(f"{size}:kills:torchft-hand-gloo,torchft-pure-gloo,{RESTARTED},{OURS}" for size in ("19k", "16m")),
     f"1m:double:torchft-hand-gloo,{RESTARTED},trainer,trainer-tls",
-    *(f"1m:{kind}:torchft-hand-gloo,torchrun,trainer,trainer-tls" for kind in ("warnings", "joins")),
+    "1m:warnings:torchft-hand-gloo,torchrun-all,trainer,trainer-tls",
+    "1m:joins:torchft-hand-gloo,torchrun,trainer,trainer-tls",
+    *(f"16m:{kind}:torchft-hand-gloo,trainer,trainer-tls" for kind in ("double", "warnings", "joins")),
+    "1m:coordinator:torchft-hand-gloo,torchrun-all,command,trainer,trainer-tls",
 ]
 SAMPLE = ["1m:none:ddp,trainer", "1m:kills:torchft-hand-gloo,torchrun,ray,command,trainer"]
 
@@ -48,7 +51,6 @@ class Row:
     size: str
     schedule: str
     system: str
-    load: float
     outcome: Outcome
 
     @property
@@ -68,18 +70,21 @@ def main(words: Sequence[str] | None = None) -> int:
     missing = missing_of(given.torchft)
     if missing:
         print(f"torchft is not measured: {missing}", file=sys.stderr)
-    rows = []
+    rows, failed = list[Row](), list[tuple[str, str, str]]()
     chosen = list(cells(given.cells or (SAMPLE if given.sample else FULL), with_torchft=not missing))
     # Systems in turn, so that a computer that becomes slower is so for all of them.
-    for seed, (size, kind, name) in product(range(given.seed, given.seed + given.repeat), chosen):
-        seconds = given.seconds or (SAMPLE_SECONDS if given.sample else QUIET_SECONDS if kind == "none" else SECONDS)
-        try:
-            rows.append(played(size, kind, name, seconds, seed, given))
-        except TimeoutError as error:
-            print(f"{size} {kind}: {error}", file=sys.stderr)
-            continue
-        print(_line(rows[-1]), flush=True)
-    print(table(rows, losses(rows)))
+    try:
+        for seed, (size, kind, name) in product(range(given.seed, given.seed + given.repeat), chosen):
+            usual = SAMPLE_SECONDS if given.sample else QUIET_SECONDS if kind == "none" else SECONDS
+            try:
+                rows.append(played(size, kind, name, given.seconds or usual, seed, given))
+            except TimeoutError as error:
+                print(f"{size} {kind}: {error}", file=sys.stderr)
+                failed.append((size, kind, name))
+                continue
+            print(_line(rows[-1]), flush=True)
+    finally:
+        print(table(rows, losses(rows), failed))
     return 0
 
 
@@ -148,7 +153,7 @@ def played(size: str, kind: str, name: str, seconds: float, seed: int, given: ar
         events, first = schedule.drawn(kind, seconds, seed), schedule.first_nodes(kind)
         supervisor = Supervisor(SYSTEMS[name], Cell(size, Path(folder), len(first), given.torchft, given.times))
         outcome = supervisor.play(first, events, seconds)
-        return Row(size, kind, name, os.getloadavg()[0], outcome)
+        return Row(size, kind, name, outcome)
 
 
 def losses(rows: Sequence[Row]) -> dict[tuple[str, int], float]:
@@ -168,7 +173,7 @@ def _line(row: Row) -> str:
         f"{row.size} {row.schedule} {row.system}: {row.per_second:.0f} samples/s,"
         f" {row.per_processor_second} per processor second,"
         f" a step {1000 * row.outcome.goodput.step_seconds:.1f} ms, {row.outcome.losses} lost,"
-        f" {row.outcome.exits} ended by themselves, pauses {pauses or '-'}, load {row.load:.1f}"
+        f" {row.outcome.exits} ended by themselves, pauses {pauses or '-'}, others {row.outcome.others_share:.1%}"
     )
 
 
@@ -179,33 +184,38 @@ _HEAD = (
 )
 
 
-def table(rows: Sequence[Row], undisturbed: dict[tuple[str, int], float]) -> str:
-    """All cells, and what stands beside them. Of several runs of a cell, the median, and the extremes of its rate."""
+def table(
+    rows: Sequence[Row], undisturbed: dict[tuple[str, int], float], failed: Sequence[tuple[str, str, str]] = ()
+) -> str:
+    """All cells, and what stands beside them: also the runs that did not begin to train."""
     runs = defaultdict[tuple[str, str, str], list[Row]](list)
     for row in rows:
         runs[row.size, row.schedule, row.system].append(row)
     lines = [_HEAD, *(_cells(of_cell, undisturbed) for of_cell in runs.values())]
-    busiest = max((row.load for row in rows), default=0.0)
+    lines += [f"| {' | '.join(cell)} | did not begin to train |" for cell in failed]
     remark = (
         f"Batches of {BATCH} samples, {NODES} nodes of one thread, {os.cpu_count()} cores;"
         f" {schedule.RESTART_SECONDS:g} s from a loss to the start of a process in its place."
     )
-    if busiest > BUSY_LOAD:
-        remark += f" The computer was busy with other work as well: load up to {busiest:.1f}."
+    busiest = max((row.outcome.others_share for row in rows if SYSTEMS[row.system].accounts), default=0.0)
+    if busiest > BUSY_SHARE:
+        remark += f" Other processes took up to {busiest:.0%} of the processors' time."
     return "\n".join([*lines, "", remark])
 
 
 def _cells(runs: Sequence[Row], undisturbed: dict[tuple[str, int], float]) -> str:
+    """Of several runs, the median rate with its extremes and all pauses, and of the run in the middle the rest."""
     runs = sorted(runs, key=lambda run: run.per_second)
-    row = runs[(len(runs) - 1) // 2]
-    goodput, final = row.outcome.goodput, row.outcome.final
-    rate = f"{row.per_second:,.0f}"
+    row, rates = runs[(len(runs) - 1) // 2], [run.per_second for run in runs]
+    final, exits = row.outcome.final, sum(run.outcome.exits for run in runs)
+    rate = f"{statistics.median(rates):,.0f}"
     if len(runs) > 1:
-        rate += f" ({runs[0].per_second:,.0f} to {runs[-1].per_second:,.0f})"
-    pauses = f"{statistics.median(goodput.pauses):.2f} s, {max(goodput.pauses):.2f} s" if goodput.pauses else ""
+        rate += f" ({rates[0]:,.0f} to {rates[-1]:,.0f} in {len(runs)})"
+    every = [pause for run in runs for pause in run.outcome.goodput.pauses]
+    pauses = f"{statistics.median(every):.2f} s, {max(every):.2f} s" if every else ""
     loss = f"{final.loss:.3f}, {undisturbed[row.size, final.step]:.3f} at {final.step:,}" if final else "none"
-    figures = [rate, row.per_processor_second, pauses, f"{goodput.redone:,}", loss]
-    return "| " + " | ".join([row.size, row.schedule, row.system, *figures, str(row.outcome.exits or "")]) + " |"
+    figures = [rate, row.per_processor_second, pauses, f"{row.outcome.goodput.redone:,}", loss]
+    return "| " + " | ".join([row.size, row.schedule, row.system, *figures, str(exits or "")]) + " |"
 
 
 if __name__ == "__main__":

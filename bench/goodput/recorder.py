@@ -21,13 +21,16 @@ _BUFFER = 4 << 20
 
 @dataclass(frozen=True)
 class Commit:
-    """A step became a part of the model, with samples of one part of the job; `redone` were computed in vain."""
+    """A step became a part of the model, with samples of one part of the job; `redone` were computed in vain. `again`
+    of them were in steps that had been committed, were lost, and have been made again before this one.
+    """
 
     at: float
     part: str
     step: int
     samples: int
     redone: int = 0
+    again: int = 0
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ def measured(commits: Sequence[Commit], faults: Sequence[float], begin: float, e
     """The goodput between two moments, with faults at these times."""
     useful_before, redone_before = _counted([commit for commit in commits if commit.at < begin])
     useful, redone = _counted([commit for commit in commits if commit.at <= end])
+    # What was not made again by the end is not a part of the model.
+    useful -= next((commit.again for commit in commits if commit.at > end), 0)
     moments = _progress(commits, begin, end)
     usual = statistics.median([after - before for before, after in pairwise(moments)] or [end - begin])
     pauses = _pauses([*moments, end] if end - moments[-1] > usual else moments, faults, usual)

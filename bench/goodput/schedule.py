@@ -34,8 +34,8 @@ def drawn(kind: str, seconds: float, seed: int) -> list[Event]:
     if kind == "none":
         return []
     if kind == "joins":
-        moments = _moments(kind, seconds, numbers)
-        return [Event(second, (1 + number % (NODES - 1),), joins=True) for number, second in enumerate(moments)]
+        moments = _moments(kind, seconds, numbers)[: NODES - 1]
+        return [Event(second, (number,), joins=True) for number, second in enumerate(moments, 1)]
     if kind == "coordinator":
         # In turn with nodes, so that a coordinator must still know its nodes, and replace one, after its own end.
         return [

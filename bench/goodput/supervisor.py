@@ -48,6 +48,8 @@ class Outcome:
     losses: int
     exits: int
     final: Final | None
+    others_share: float = 0.0
+    """The part of the processors' time that other processes of the computer took, with the supervisor."""
 
 
 @dataclass
@@ -78,24 +80,26 @@ class Supervisor:
         try:
             self._until_first_commit()
             begin = self._wait_until(self.recorder.commits[0].at + WARM_SECONDS)
-            self._exits, used = 0, self._processor_seconds()
+            self._exits, used, busy = 0, self._processor_seconds(), _busy_seconds()
             for event in events:
                 self._wait_until(begin + event.second)
                 self._apply(event)
             end = self._wait_until(begin + seconds)
-            used = self._processor_seconds() - used
+            used, busy = self._processor_seconds() - used, _busy_seconds() - busy
             exits = self._exits
             self._finish(final_seconds)
         finally:
             self._end_all()
             self.recorder.close()
-        faults = [begin + event.second + event.warning for event in events]
+        # A node may leave as soon as it is warned, and another one starts once its machine is gone.
+        faults = sorted({begin + event.second + after for event in events for after in (0.0, event.warning)})
         goodput = measured(self.recorder.commits, faults, begin, end)
-        return Outcome(goodput, end - begin, used, self._losses, exits, self.recorder.final)
+        others = max(0.0, busy - used) / ((end - begin) * (os.cpu_count() or 1))
+        return Outcome(goodput, end - begin, used, self._losses, exits, self.recorder.final, others)
 
     def _apply(self, event: Event) -> None:
         if event.joins:
-            for node in event.nodes:
+            for node in set(event.nodes) - set(self._running):
                 self._restarts.setdefault(node, 0.0)
         elif event.warning:
             for node in event.nodes:
@@ -134,8 +138,9 @@ class Supervisor:
             self._kill([node for node in starts if node in self._running and starts[node] == self._starts[node]])
         for node, process in list(self._running.items()):
             if not _is_alive(process.pid):
-                self._exits += 1
-                self._lose(node)
+                taken = next((due for due, starts in self._kills if starts.get(node) == self._starts[node]), None)
+                self._exits += taken is None
+                self._lose(node, taken)
         for node, due in list(self._restarts.items()):
             if due <= now:
                 del self._restarts[node]
@@ -178,13 +183,14 @@ class Supervisor:
         for node in nodes:
             self._lose(node)
 
-    def _lose(self, node: int) -> None:
+    def _lose(self, node: int, taken: float | None = None) -> None:
+        """Ends what is left of a node. Its machine is gone now, or is taken away later because it was warned."""
         if node == COORDINATOR:
             kill_marked(self.cell.home(node))
         else:
             self.system.kill(self.cell, node)
         self._running.pop(node, None)
-        self._restarts.setdefault(node, time.time() + RESTART_SECONDS)
+        self._restarts.setdefault(node, (taken or time.time()) + RESTART_SECONDS)
 
     def _finish(self, seconds: float) -> None:
         """Lets the system report the loss of its model."""
@@ -217,6 +223,12 @@ def _reap() -> None:
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
+
+
+def _busy_seconds() -> float:
+    """The time of all processors so far that was not idle, nor waiting for disks."""
+    user, nice, system, _, _, *more = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8])
+    return (user + nice + system + sum(more)) / _TICKS
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,4 +1,8 @@
-"""A replica of torchft, run by the interpreter of an environment with it: `SIZE WRAPPER GROUP SECONDS`."""
+"""A replica of torchft, run by the interpreter of an environment with it: `SIZE WRAPPER GROUP SECONDS`.
+
+Each replica computes its third of a batch, as with torchft's sampler of data. With the wrapper `whole`, those that take
+part in a step compute the whole batch, with the allreduce of `hand`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ def main(size: str, wrapper: str, group: str, seconds: float) -> None:
         min_replica_size=1,
         timeout=longest,
         quorum_timeout=timedelta(seconds=10),
-        quorum_retries=10,
+        quorum_retries=40,
         connect_timeout=longest,
         rank=0,
         world_size=1,
@@ -53,14 +57,18 @@ def main(size: str, wrapper: str, group: str, seconds: float) -> None:
     while own not in reporter.warned():
         manager.start_quorum()
         optimizer.zero_grad()
-        batch = workload.share(data, manager.current_step() + 1, int(node), workload.NODES)
+        place, of = int(node), workload.NODES
+        if wrapper == "whole" and (rank := manager.participating_rank()) is not None:
+            place, of = rank, manager.num_participants()
+        batch = workload.share(data, manager.current_step() + 1, place, of)
         torch.autograd.backward(workload.objective(module, batch))
-        if wrapper == "hand":
+        if module is inner:
             _reduce(manager, inner)
         length = len(batch[0])
         if manager.should_commit():
             optimizer.step()
-            reporter.commit(manager.current_step(), length if manager.is_participating() else 0, node)
+            useful = length if manager.is_participating() else 0
+            reporter.commit(manager.current_step(), useful, node, redone=length - useful)
         else:
             reporter.commit(manager.current_step(), 0, node, redone=length)
         if reporter.is_over():

@@ -1,6 +1,7 @@
-"""The coordinator of this project's trainer: it holds no parameters. Nodes join it by `python -m agileml.join`.
+"""The coordinator of this project's trainer: it computes nothing. Nodes join it by `python -m agileml.join`.
 
-They are linked by Unix sockets, as in the local engine, or by TCP and TLS, as on several computers.
+They are linked by Unix sockets, as in the local engine, and save in a folder that they share. Or they are linked by TCP
+and TLS, as on several computers: checkpoints go through the coordinator then, to its disk.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def main(size: str, nodes: str, link: str, port: int, secret: Path) -> None:
         # Clocks that are repeated after a rollback are reported only once.
         versions = [int(number) for event in iteration.events for number in _ROLLBACK.findall(event)]
         repeated = max([0, *(iteration.clock - 1 - version for version in versions)]) * workload.BATCH
-        reporter.commit(iteration.clock, redone=max(repeated, iteration.redone * workload.BATCH // PARTS))
+        redone = max(repeated, iteration.redone * workload.BATCH // PARTS)
+        reporter.commit(iteration.clock, redone=redone, again=repeated)
 
     reliable, transient = parse_nodes(nodes)
     job = TrainingJob(source_of(trainer), reliable, transient, Stopping(seconds=3600), JobSettings(loss_sample=0))

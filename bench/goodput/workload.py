@@ -92,9 +92,10 @@ class Reporter:
         self._socket.connect((host, int(port)))
         self.folder = Path(os.environ[FOLDER])
 
-    def commit(self, step: int, samples: int = BATCH, part: str = "all", redone: int = 0) -> None:
-        """A step is a part of the model now; `part` computed these samples, and `redone` counts those in vain."""
-        self._send(step=step, samples=samples, part=part, redone=redone)
+    def commit(self, step: int, samples: int = BATCH, part: str = "all", redone: int = 0, again: int = 0) -> None:
+        """A step is a part of the model now; `part` computed these samples, and `redone` counts those in vain, `again`
+        those of steps that were committed before, lost, and are made again."""
+        self._send(step=step, samples=samples, part=part, redone=redone, again=again)
 
     def final(self, step: int, module: nn.Module) -> None:
         """The loss of the model after the last step."""

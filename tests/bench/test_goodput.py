@@ -38,6 +38,13 @@ def test_the_steps_that_a_rollback_took_away_do_not_count_if_the_end_comes_first
     assert (done.useful, done.redone) == (450, 100)
 
 
+def test_what_was_lost_and_not_made_again_by_the_end_does_not_count() -> None:
+    """The trainer reports a step once: what it made again is known from the next step, here after the end."""
+    commits = [*_steady(1, 50, 0.0), Commit(9.0, "all", 51, 10, redone=80, again=80)]
+    assert measured(commits, [4.95], -1.0, 8.0).useful == 420
+    assert measured(commits, [4.95], -1.0, 9.5).useful == 510
+
+
 def test_a_pause_belongs_to_one_fault() -> None:
     """The second fault comes in the pause of the first, and after it nothing else happens."""
     commits = [*_steady(1, 20, 0.0), *_steady(21, 60, 5.0)]
@@ -75,6 +82,13 @@ def test_a_schedule_is_drawn_from_its_seed(kind: str) -> None:
     )
     assert any(schedule.COORDINATOR in event.nodes for event in events) == (kind == "coordinator")
     assert [event.second for event in events] == sorted(event.second for event in events)
+
+
+@pytest.mark.parametrize("seconds", [18.0, 48.0, 200.0])
+def test_each_node_joins_once(seconds: float) -> None:
+    joining = [node for event in schedule.drawn("joins", seconds, 1) for node in event.nodes]
+    assert joining == [*range(1, NODES)]
+    assert not {*joining} & {*schedule.first_nodes("joins")}
 
 
 def test_kills_are_at_least_five_and_hit_every_node() -> None:
@@ -137,13 +151,21 @@ def test_cells_without_torchft_leave_it_out_and_unknown_ones_are_refused() -> No
 
 
 def _row(seed: int, useful: int) -> Row:
-    return Row("1m", "kills", "trainer", 1.0, Outcome(Goodput(useful, seed, 0.1, ()), 2.0, 1.0, 5, 0, None))
+    return Row("1m", "kills", "trainer", Outcome(Goodput(useful, seed, 0.1, (seed,)), 2.0, 1.0, 5, 1, None))
 
 
-def test_of_several_runs_of_a_cell_the_table_has_the_median_and_the_extremes() -> None:
+def test_of_several_runs_of_a_cell_the_table_has_the_median_the_extremes_and_all_pauses() -> None:
     text = table([_row(1, 400), _row(2, 100), _row(3, 200)], {})
     assert text.count("| trainer |") == 1
-    assert "| 1m | kills | trainer | 100 (50 to 200) | 200 |" in text
+    assert "| 1m | kills | trainer | 100 (50 to 200 in 3) | 200 | 2.00 s, 3.00 s | 3 | none | 3 |" in text
+    assert "| trainer | 150 (100 to 200 in 2) |" in table([_row(1, 400), _row(3, 200)], {}), "not the lower one"
+
+
+def test_a_system_that_did_not_begin_has_a_row_and_what_others_took_is_said() -> None:
+    busy = Row("1m", "kills", "trainer", Outcome(Goodput(1, 0, 0.1, ()), 2.0, 1.0, 5, 0, None, others_share=0.2))
+    text = table([busy], {}, [("1m", "kills", "torchft-ddp-baby")])
+    assert "| 1m | kills | torchft-ddp-baby | did not begin to train |" in text
+    assert text.endswith("Other processes took up to 20% of the processors' time.")
 
 
 def test_an_empty_table_has_its_head() -> None:

@@ -1,26 +1,33 @@
-"""Each system of the benchmark of goodput goes on after a kill, and nothing of it is left running."""
+"""Systems of the benchmark of goodput go on after losses, make the undisturbed training, and leave nothing running."""
 
 from __future__ import annotations
 
+import json
+import random
 import subprocess
 import sys
 
 import pytest
 
-from bench.goodput.schedule import COORDINATOR
+from bench.goodput.schedule import KINDS
+
+CELLS = [
+    *(("kills", name) for name in ("torchrun-all", "ray", "command", "trainer-reliable")),
+    *((kind, name) for kind in KINDS if kind != "none" for name in ("trainer", "trainer-tls")),
+    ("coordinator", "command"),
+]
+APART = 0.02
+"""Of losses of two trainings of which one adds in another order."""
 
 
-@pytest.mark.parametrize(
-    ("system", "node"),
-    [
-        *((name, 0) for name in ("ray", "command", "trainer", "trainer-tls")),
-        ("trainer-tls", COORDINATOR),
-    ],
-)
-def test_a_system_goes_on_after_a_kill_and_leaves_nothing(system: str, node: int) -> None:
-    command = [sys.executable, "-m", "tests.bench.goodput_cell", system, str(node)]
+@pytest.mark.slow
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize(("schedule", "system"), CELLS)
+def test_a_system_goes_on_after_losses_makes_the_same_training_and_leaves_nothing(schedule: str, system: str) -> None:
+    command = [sys.executable, "-m", "tests.bench.goodput_cell", system, schedule, str(random.getrandbits(32))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    step, left = map(int, done.stdout.split())
-    assert step > 0
+    step, loss, undisturbed, left = json.loads(done.stdout)
+    assert step > 0, done.stderr
+    assert loss == pytest.approx(undisturbed, abs=APART), done.stderr
     assert left == 0
