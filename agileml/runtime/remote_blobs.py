@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,10 +51,14 @@ class BlobRequest:
 
 @dataclass(frozen=True, slots=True)
 class BlobPiece:
-    """Part of a blob's content; the last piece is empty, and has the SHA-256 of the whole content."""
+    """Part of a blob's content; the last piece is empty, and has the checksum of the whole content.
+
+    Nobody else can change what is on a link: the checksum finds accidents, and a blob that was replaced while it was
+    read. Stores keep digests of their own.
+    """
 
     content: NDArray[np.uint8]
-    digest: str = ""
+    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,10 @@ _ERRORS: dict[str, type[Exception]] = {"unreadable": UnreadableBlob, "argument":
 _NOTHING = np.empty(0, np.uint8)
 
 
+def _text(checksum: int) -> str:
+    return f"{checksum:08x}"
+
+
 def blobs_of(rendezvous: Rendezvous) -> "FileBlobStore | LinkedBlobStore":
     """The blobs of a job, from where this process is."""
     return rendezvous.blobs if isinstance(rendezvous, FolderRendezvous) else LinkedBlobStore(rendezvous)
@@ -101,37 +109,35 @@ class LinkedBlobStore:
 
     def put(self, name: str, pieces: Iterable[BlobBytes]) -> None:
         """Sends the pieces one after another. The controller's store writes them as one blob."""
-        digest = sha256()
         with self._linked(min(self._rendezvous.patience, _WRITE_PATIENCE)) as link:
             link.ask(BlobRequest("write", name))
-            on_the_way = 0
+            checksum, on_the_way = 0, 0
             for piece in pieces:
                 whole = memoryview(piece).cast("B")
                 for start in range(0, len(whole), PIECE_BYTES):
                     part = whole[start : start + PIECE_BYTES]
-                    digest.update(part)
+                    checksum = crc32(part, checksum)
                     if on_the_way == _AHEAD:
                         link.answer()
                     else:
                         on_the_way += 1
                     link.send(BlobPiece(np.frombuffer(part, np.uint8)))
-            link.send(BlobPiece(_NOTHING, digest.hexdigest()))
+            link.send(BlobPiece(_NOTHING, _text(checksum)))
             for _ in range(on_the_way + 1):
                 link.answer()
 
     def get(self, name: str) -> Iterator[bytes]:
         """Asks for all pieces, and says which ones have arrived."""
-        digest = sha256()
-        passed_on = 0
+        checksum, passed_on = 0, 0
         while True:
             try:
                 with self._linked(self._rendezvous.patience) as link:
                     for number, piece in enumerate(link.pieces(name)):
                         if number == passed_on:
                             passed_on += 1
-                            digest.update(piece)
+                            checksum = crc32(piece, checksum)
                             yield piece
-                    if link.digest != digest.hexdigest():
+                    if link.checksum != _text(checksum):
                         raise UnreadableBlob(f"blob {name} has changed while it was read")
                     return
             except _LinkLost:
@@ -191,8 +197,8 @@ class _BlobLink:
         self._mailbox = Mailbox(rendezvous, name, settings, messages=BLOB_MESSAGES)
         self._events: deque[Envelope | Connected | Lost | Rejected] = deque()
         self._linked = False
-        self.digest = ""
-        """The digest of the blob that was read to its end."""
+        self.checksum = ""
+        """That of the blob that was read to its end."""
 
     @property
     def is_open(self) -> bool:
@@ -219,11 +225,11 @@ class _BlobLink:
     def pieces(self, name: str) -> Iterator[bytes]:
         """The blob's content."""
         piece = self.ask(BlobRequest("read", name))
-        while not piece.digest:
+        while not piece.checksum:
             self.send(NextPiece())
             yield piece.content.tobytes()
             piece = self.answer()
-        self.digest = piece.digest
+        self.checksum = piece.checksum
 
     def ask(self, request: object) -> Any:  # noqa: ANN401 - each request has its own kind of answer
         """Sends a request and returns the answer. Raises what the store has raised, or _LinkLost."""
@@ -321,15 +327,15 @@ class _BlobSession:
     def _carry_out(self, request: object) -> None:
         match request:
             case BlobRequest("read", name):
-                digest, on_the_way = sha256(), 0
+                checksum, on_the_way = 0, 0
                 for piece in self._store.get(name):
                     if on_the_way == _AHEAD:
                         self._require_arrival()
                     else:
                         on_the_way += 1
-                    digest.update(piece)
+                    checksum = crc32(piece, checksum)
                     self._answer(BlobPiece(np.frombuffer(piece, np.uint8)))
-                self._answer(BlobPiece(_NOTHING, digest.hexdigest()))
+                self._answer(BlobPiece(_NOTHING, _text(checksum)))
                 for _ in range(on_the_way):
                     self._require_arrival()
             case BlobRequest("write", name):
@@ -351,15 +357,15 @@ class _BlobSession:
 
     def _receive_pieces(self) -> Iterator[memoryview]:
         """The pieces of a blob as they arrive."""
-        digest = sha256()
+        checksum = 0
         self._answer(NextPiece())
-        while isinstance(request := self._next(), BlobPiece) and not request.digest:
+        while isinstance(request := self._next(), BlobPiece) and not request.checksum:
             piece = np.ascontiguousarray(request.content).reshape(-1).data
-            digest.update(piece)
+            checksum = crc32(piece, checksum)
             yield piece
             self._answer(NextPiece())
-        if not isinstance(request, BlobPiece) or request.digest != digest.hexdigest():
-            raise BadArgument("the content of a blob does not match its digest")
+        if not isinstance(request, BlobPiece) or request.checksum != _text(checksum):
+            raise BadArgument("the content of a blob does not match its checksum")
 
     def _next(self) -> object:
         request = self._inbox.get()

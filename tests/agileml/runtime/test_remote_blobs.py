@@ -182,7 +182,7 @@ def test_content_that_was_changed_on_its_way_is_not_stored(controller: Controlle
     for request in (
         BlobRequest("write", "x"),
         BlobPiece(np.zeros(3, np.uint8)),
-        BlobPiece(np.empty(0, np.uint8), "another digest"),
+        BlobPiece(np.empty(0, np.uint8), "another checksum"),
     ):
         server.handle("blobs/1", request)
         while not (new := [answer for _, answer in server.answers()]):
@@ -218,7 +218,7 @@ def test_a_reader_gets_some_pieces_ahead_of_its_answers_and_no_more(tmp_path: Pa
     link.sends(NextPiece(), answers=1)
     *_, last = link.sends(NextPiece(), NextPiece(), answers=3)
     assert isinstance(last, BlobPiece)
-    assert last.digest
+    assert last.checksum
     # The answers to the last pieces belong to this blob, and the link serves another request.
     assert link.sends(*[NextPiece()] * 4, BlobRequest("list", ""), answers=1) == [BlobNames(("x",))]
 
