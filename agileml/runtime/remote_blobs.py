@@ -40,7 +40,7 @@ the piece itself."""
 @dataclass(frozen=True, slots=True)
 class BlobRequest:
     """Reading is answered by the pieces of the blob, writing by `NextPiece`, after which pieces follow; each piece is
-    answered by `NextPiece`, and only so many are on the way.
+    answered by `NextPiece`, and at most `_AHEAD` are on the way.
 
     A list, of the blobs whose names begin with `name`, is answered by `BlobNames`, deleting by `NextPiece`.
     """
@@ -53,8 +53,8 @@ class BlobRequest:
 class BlobPiece:
     """Part of a blob's content; the last piece is empty, and has the checksum of the whole content.
 
-    Nobody else can change what is on a link: the checksum finds accidents, and a blob that was replaced while it was
-    read. Stores keep digests of their own.
+    Links are sealed against changes: the checksum finds accidents, and a blob that was replaced while it was read.
+    Stores keep digests of their own.
     """
 
     content: NDArray[np.uint8]

@@ -64,9 +64,6 @@ class BillingRule(Protocol):
         `ended` is `LEFT` or `HANDED_ON`; earlier evictions come from the survival curve.
         """
 
-    def __hash__(self) -> int:
-        """Bills are kept by rule."""
-
 
 @dataclass(frozen=True, slots=True)
 class HourlyRefund:

@@ -9,7 +9,7 @@ other jobs, lost machines are replaced where the strategy itself does not (`refi
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.billing import BillingRule, End, Life, terms_of as cloud_terms, usd
@@ -48,12 +48,6 @@ what exceeds it is paid in every hour."""
 
 def _free(_: Rent) -> int:
     return 0
-
-
-@lru_cache(maxsize=4096)
-def _amount(billing: BillingRule, lease: int, price: int) -> int:
-    """The bill of a machine that is returned at the end of its lease. Plays of a plan ask for the same ones often."""
-    return billing.bill(Life(0, lease, End.LEFT), price).amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +201,8 @@ class Decider:
     def committed_usd(self, rent: Rent) -> float:
         """The most that one machine of a purchase can cost until the end of its first lease."""
         lease = self.slow_leases.get(rent.offer.market, self.lease)
-        return usd(_amount(self.billing, lease, rent.highest_price) + self.held_price(rent) * -(-lease // SECOND))
+        bill = self.billing.bill(Life(0, lease, End.LEFT), rent.highest_price)
+        return usd(bill.amount + self.held_price(rent) * -(-lease // SECOND))
 
     def _unhurried(self, situation: Situation) -> Decision:
         """Decides as for a job without a deadline."""

@@ -197,7 +197,7 @@ class Allowance:
 
     def _cheaper(self, situation: Situation, room: PurchaseRoom, needed: int) -> Rent | None:
         """The purchase with the most work that the budget covers: fewer machines, another market, a lower bid."""
-        best, found = (0.0, 0), None
+        best, cheaper = (0.0, 0), None
         held = sum(count for (_, spot), count in room.held.items() if spot)
         for offer in situation.offers:
             price, most = situation.price(offer), ceil(self.most_nu / offer.nu)
@@ -207,8 +207,8 @@ class Allowance:
                 rent = Rent(offer, self.limits.most, bid)
                 machines = min(room.free(rent), most)
                 if machines and machines + held >= needed and (machines * offer.nu, bid) > best:
-                    best, found = (machines * offer.nu, bid), replace(rent, machines=machines)
-        return found
+                    best, cheaper = (machines * offer.nu, bid), replace(rent, machines=machines)
+        return cheaper
 
 
 def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:
