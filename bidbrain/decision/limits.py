@@ -197,18 +197,18 @@ class Allowance:
 
     def _cheaper(self, situation: Situation, room: PurchaseRoom, needed: int) -> Rent | None:
         """The purchase with the most work that the budget covers: fewer machines, another market, a lower bid."""
-        best, cheaper = (0.0, 0), None
-        held = sum(count for (_, spot), count in room.held.items() if spot)
+        best: tuple[float, int, Rent] | None = None
         for offer in situation.offers:
-            price, most = situation.price(offer), ceil(self.most_nu / offer.nu)
-            for bid in dict.fromkeys((offer.on_demand, min(round(price * _LOW_BID), offer.on_demand), price)):
-                if price > bid or (most * offer.nu, bid) <= best:
-                    continue
+            price = situation.price(offer)
+            for bid in (offer.on_demand, min(round(price * _LOW_BID), offer.on_demand), price):
                 rent = Rent(offer, self.limits.most, bid)
-                machines = min(room.free(rent), most)
-                if machines and machines + held >= needed and (machines * offer.nu, bid) > best:
-                    best, cheaper = (machines * offer.nu, bid), replace(rent, machines=machines)
-        return cheaper
+                machines = min(room.free(rent), ceil(self.most_nu / offer.nu))
+                held = sum(count for (_, spot), count in room.held.items() if spot)
+                enough = machines + held >= needed and price <= bid
+                candidate = (machines * offer.nu, bid, replace(rent, machines=machines))
+                if enough and machines and (best is None or candidate[:2] > best[:2]):
+                    best = candidate
+        return None if best is None else best[2]
 
 
 def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:
