@@ -1,4 +1,4 @@
-"""`python -m bench.goodput --torchft PYTHON [--sample | --cells SIZE:SCHEDULE:SYSTEM,...]`: the table of goodput.
+"""`python -m bench.goodput --torchft PYTHON [--cells SIZE:SCHEDULE:SYSTEM,...]`: the table of goodput.
 
 Every system trains the same network on the same batches in the same three processes of one thread, while one supervisor
 plays one schedule on it. PYTHON is that of an environment with torchft, which is never a dependency of this project.
@@ -25,7 +25,7 @@ from bench.goodput.systems import SYSTEMS, TORCHFT, Cell, Times
 from bench.goodput.workload import BATCH, NODES, WIDTHS
 
 INSTALL = "pip install torchft==0.2.0 opentelemetry-exporter-otlp-proto-http, with the torch of this environment"
-QUIET_SECONDS, SECONDS, SAMPLE_SECONDS = 25.0, 48.0, 20.0
+QUIET_SECONDS, SECONDS = 25.0, 48.0
 BUSY_SHARE = 0.05
 """If other processes take more of the processors' time, it is said beside the figures."""
 
@@ -41,7 +41,6 @@ FULL = [
     *(f"16m:{kind}:torchft-hand-gloo,trainer,trainer-tls" for kind in ("double", "warnings", "joins")),
     "1m:coordinator:torchft-hand-gloo,torchrun-all,command,trainer,trainer-tls",
 ]
-SAMPLE = ["1m:none:ddp,trainer", "1m:kills:torchft-hand-gloo,torchrun,ray,command,trainer"]
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,11 @@ def main(words: Sequence[str] | None = None) -> int:
     if missing:
         print(f"torchft is not measured: {missing}", file=sys.stderr)
     rows, failed = list[Row](), list[tuple[str, str, str]]()
-    chosen = list(cells(given.cells or (SAMPLE if given.sample else FULL), with_torchft=not missing))
+    chosen = list(cells(given.cells or FULL, with_torchft=not missing))
     # Systems in turn, so that a computer that becomes slower is so for all of them.
     try:
         for seed, (size, kind, name) in product(range(given.seed, given.seed + given.repeat), chosen):
-            usual = SAMPLE_SECONDS if given.sample else QUIET_SECONDS if kind == "none" else SECONDS
+            usual = QUIET_SECONDS if kind == "none" else SECONDS
             try:
                 rows.append(played(size, kind, name, given.seconds or usual, seed, given))
             except TimeoutError as error:
@@ -93,7 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--torchft", default="", metavar="PYTHON", help="the interpreter of an environment with torchft"
     )
-    parser.add_argument("--sample", action="store_true", help="a few short cells instead of all")
     parser.add_argument(
         "--cells",
         nargs="+",

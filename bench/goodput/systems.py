@@ -268,7 +268,7 @@ SYSTEMS = TORCHFT | {
     for system in (
         System("ddp", _ddp),
         System("torchrun", partial(_torchrun, 1), _store),
-        # The best of five configurations that lose no node, on another schedule; the one above is PyTorch's default.
+        # The best of four configurations that lose no node, on another schedule; the one above is PyTorch's default.
         System("torchrun-all", partial(_torchrun, NODES), _store, lambda _: {OWN_STORE: "1"}),
         System("command", None, _launch, kill=_kill_rented),
         # A raylet ignores the ends of its children, and with them what they used.

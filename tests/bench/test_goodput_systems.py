@@ -18,7 +18,7 @@ CELLS = [
     ("coordinator", "command"),
 ]
 APART = 0.02
-"""Of losses of two trainings of which one adds in another order."""
+"""How far apart the final losses of two trainings may be if one of them adds in a different order."""
 
 
 @pytest.mark.slow
