@@ -1,10 +1,13 @@
 """Joins a running job as a node: works for the job's controller until it is released.
 
     python -m agileml.join HOST:PORT --secret-file FILE [--reliable] [--name NAME]
+    python -m agileml.join --credentials NAME --secret-file FILE
 
-HOST:PORT is where `spotctl lab train --engine attach --address HOST:PORT` waits for nodes; FILE holds the same secret.
-The node needs nothing else of the job: it receives the trainer's code. SIGTERM warns the job that this machine will be
-taken away; the node hands over what it holds and exits. Standard error is the node's log.
+HOST:PORT is where `spotctl lab train --engine attach --address HOST:PORT` waits for nodes. FILE holds the same secret,
+or, for a machine that you do not trust, the credentials of one node, which the second command prints: with these, the
+machine can take part as the node NAME, and as no other. The node needs nothing else of the job: it receives the
+trainer's code. SIGTERM warns the job that this machine will be taken away; the node hands over what it holds and exits.
+Standard error is the node's log.
 
 Exit codes: 0 released by the controller; 1 failed; 2 wrong usage; 3 refused (another secret, another version of the
 code, a name that is taken, a job that is over); 4 no controller was reached for --wait seconds.
@@ -31,6 +34,7 @@ from agileml.runtime.node_process import NOT_ADMITTED, UNREACHABLE
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, outward_host
 from agileml.runtime.role_specs import NodeRun
 from agileml.transport import parse_host_port
+from agileml.transport.certificates import credentials_of
 
 FAILED, USAGE = 1, 2
 _FOR_PEOPLE = {NOT_ADMITTED: 3, UNREACHABLE: 4}
@@ -53,6 +57,11 @@ def main(words: list[str]) -> int:
     # A file of the trainer may import modules of the working directory, as Python itself allows.
     sys.path.append(str(Path.cwd()))
     try:
+        if given.credentials:
+            print(credentials_of(_secret(given), given.credentials).encoded().decode())  # noqa: T201 - for a file
+            return 0
+        if given.job is None:
+            raise BadInput("HOST:PORT is missing: say where the controller listens")
         admitted = _join_folder(given) if Path(given.job).is_absolute() else _join_link(given)
     except AgileMLError as error:
         log.error("%s", error)
@@ -65,7 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m agileml.join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("job", metavar="HOST:PORT", help="where the controller listens; an IPv6 address in brackets")
+    parser.add_argument(
+        "job", nargs="?", metavar="HOST:PORT", help="where the controller listens; an IPv6 address in brackets"
+    )
+    parser.add_argument("--credentials", metavar="NAME", help="print the credentials of the node NAME, and end")
     parser.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the job's secret, mode 600")
     parser.add_argument("--reliable", action="store_true", help="this machine is reliable: no provider will evict it")
     parser.add_argument("--name", help="name of the node, never used before in this job (default: host and a number)")
@@ -124,17 +136,21 @@ def _join_link(given: argparse.Namespace) -> bool:
     for option in ("wait", "notice"):
         if not getattr(given, option) >= 0:
             raise BadInput(f"--{option} {getattr(given, option)}: expected a number of seconds")
-    if given.secret_file is not None:
-        secret = read_secret(given.secret_file)
-    elif given.name_in:
-        secret = bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
-    else:
-        raise BadInput("--secret-file is missing: name the file with the job's secret")
+    secret = credentials_of(_secret(given), name).encoded()
     with own_folder() as folder:
-        rendezvous = LinkedRendezvous(controller, secret, code_version(), given.wait, folder)
+        rendezvous = LinkedRendezvous(controller, secret, code_version(), given.wait, folder, node=name)
         host = outward_host() if given.host == "auto" else given.host
         role = linked_role(rendezvous, name, reliable=given.reliable, port=given.port, host=host, listen=listen)
         return join(role, lambda node: _warn_on_signals(node, given.notice), folder)
+
+
+def _secret(given: argparse.Namespace) -> bytes:
+    """The job's secret, or the credentials of a node in its place."""
+    if given.secret_file is not None:
+        return read_secret(given.secret_file)
+    if given.name_in:
+        return bytes.fromhex(os.environ.pop(SECRET_VARIABLE))
+    raise BadInput("--secret-file is missing: name the file with the job's secret")
 
 
 def _forwarded(host: str, port: str) -> tuple[str, int]:

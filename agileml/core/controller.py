@@ -129,6 +129,16 @@ class Controller:
         self._out.clear()
         return instructions
 
+    def granted(self, node: str, order: object) -> frozenset[tuple[int, int]]:
+        """The copies that a node is to save: partitions that it holds or is being sent, with the order's clock."""
+        if not isinstance(order, messages.Stable) or not order.checkpoint:
+            return frozenset()
+        table, moving = self.table, self.planned.assignment.moving
+        holders = zip(table.owners, table.backups, strict=True)
+        held = {partition for partition, pair in enumerate(holders) if node in pair}
+        held.update(partition for partition, move in moving.items() if node in (move.to, move.backup))
+        return frozenset((partition, order.clock) for partition in held)
+
     def _process(self, event: object) -> None:
         open_ = self.epochs.mode not in (Mode.RESUMING, Mode.GATHERING)
         stale = self.roll_call.stale(event, self._now, self.epochs.number, open_=open_)

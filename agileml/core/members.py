@@ -9,6 +9,7 @@ from agileml.core.events import NodeLost, NodeRules, StopJob
 from agileml.errors import InvalidTransition
 from agileml.protocol.actions import JOB_LOOP
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat, Warned
+from agileml.transport.handshake import HEARTBEAT_SUFFIX, node_of
 
 
 class NodePhase(Enum):
@@ -211,22 +212,14 @@ def hung(beat: Heartbeat, rules: NodeRules) -> str:
     return f"it hangs: no progress for {beat.stalled:.0f} s, and a step usually takes {beat.usual_step:.3g} s"
 
 
-_HEARTBEAT_SUFFIX = "@heartbeat"
-
-
 def heartbeat_name(node: str) -> str:
     """The name of a node's heartbeat process."""
-    return node + _HEARTBEAT_SUFFIX
-
-
-def node_of(process: str) -> str:
-    """The node for which a process speaks: itself, or the one whose heartbeat process it is."""
-    return process.removesuffix(_HEARTBEAT_SUFFIX)
+    return node + HEARTBEAT_SUFFIX
 
 
 def is_heartbeat_process(process: str) -> bool:
     """Whether a name is that of a heartbeat process."""
-    return process.endswith(_HEARTBEAT_SUFFIX)
+    return process.endswith(HEARTBEAT_SUFFIX)
 
 
 def may_send(sender: str, message: object) -> bool:

@@ -5,10 +5,11 @@ job (`is_unfinished`): what a node needs, the controller's memory, checkpoints. 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 from agileml.engines.base import FleetEvent, Gone
 from agileml.engines.chaos import QUIET, Script
@@ -21,11 +22,10 @@ from agileml.job import Listener, Trained, TrainingJob
 from agileml.params.layout import Params
 from agileml.protocol.messages import Warned
 from agileml.roles.node import JobSettings
-from agileml.runtime.attach import PublishedJob, code_version, publish, published_in
+from agileml.runtime.attach import PublishedJob, code_version, publish, published, published_in
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_client import ControllerClient
 from agileml.runtime.controller_process import Memory
-from agileml.runtime.folders import NotPrivate
 from agileml.runtime.output import Output, show
 from agileml.runtime.prepared_job import RunnableJob
 from agileml.runtime.rendezvous import FolderRendezvous
@@ -33,6 +33,8 @@ from agileml.runtime.results import Clocks
 from agileml.transport import BadAddress, TcpAddress, sockets
 from agileml.transport.addresses import UnixAddress
 from agileml.transport.handshake import check_secret
+
+T = TypeVar("T")
 
 RELEASE_SECONDS = 15.0
 """How long a finished job waits for its nodes to leave."""
@@ -103,7 +105,12 @@ class AttachedJob:
         # What was reported since the last turn must not wait until this one ends.
         self._loop.handle_events()
         result = self._loop.turn(longest)
-        return None if result is None else self._plan.trained(result, self._checkpoints.load)
+        return None if result is None else _sound(lambda: self._plan.trained(result, self._checkpoints.load))
+
+    @property
+    def expelled(self) -> tuple[str, ...]:
+        """The nodes that broke the rules: their machines do nothing for the job any more."""
+        return self._client.expelled
 
     @property
     def last_clock(self) -> int:
@@ -198,8 +205,21 @@ def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
     clocks = checkpoints.complete(partitions)
     if not clocks:
         return None
-    versions = [checkpoints.load(partition, clocks[0]) for partition in range(partitions)]
-    return clocks[0], job.role.model(versions)
+    role = job.role
+    return clocks[0], _sound(
+        lambda: role.model([checkpoints.load(partition, clocks[0]) for partition in range(partitions)])
+    )
+
+
+def _sound(made: Callable[[], T]) -> T:
+    """What is made of arrays that nodes have sent. Raises Unrecoverable if they do not have the model's shape."""
+    try:
+        return made()
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        raise Unrecoverable(
+            f"what a node has sent or saved is no part of this model ({type(error).__name__}: {error});"
+            " the machine may be another's now: start the training again on other machines"
+        ) from error
 
 
 _LONGEST_NAME = "controller.sock"
@@ -236,23 +256,11 @@ def prepare_state(folder: Path, plan: RunnableJob) -> None:
         path.name in _OWN or path.suffix in (".sock", ".log", ".out") for path in folder.iterdir()
     ):
         raise BadInput(f"state folder {folder} contains files that are not a job's state; name another folder")
-    if is_unfinished(folder) and (changed := _difference(_read_published(folder), plan)):
+    if is_unfinished(folder) and (changed := _difference(published_in(folder), plan)):
         raise BadInput(
             f"state folder {folder} holds a training with {changed};"
             " name another folder for a new training, or delete this one"
         )
-
-
-def _read_published(folder: Path) -> PublishedJob | None:
-    try:
-        return published_in(folder)
-    except NotPrivate:
-        raise
-    except Exception as error:  # noqa: BLE001 - what unpickling raises depends on what has changed
-        raise BadInput(
-            f"state folder {folder} holds a training of another version of spotctl ({error});"
-            " install that version, or name another folder"
-        ) from None
 
 
 def _difference(before: PublishedJob | None, plan: RunnableJob) -> str:
@@ -264,10 +272,11 @@ def _difference(before: PublishedJob | None, plan: RunnableJob) -> str:
         return f"another trainer, {source.target}"
     if dict(source.arguments) != dict(plan.job.source.arguments):
         return f"other arguments of the trainer, {dict(source.arguments)}"
+    now = published(plan.node_role(before.role.rendezvous))
     for setting in fields(JobSettings):
         old = getattr(job.settings, setting.name)
-        if old != getattr(plan.job.settings, setting.name):
+        if old != getattr(now.role.job.settings, setting.name):
             return f"{setting.name.replace('_', ' ')} {old}"
-    if before.files != plan.job.source.files():
+    if before.files != now.files:
         return "other code of the trainer"
-    return "" if before.role.work == plan.node_role(before.role.rendezvous).work else "other shards"
+    return "" if before.role.work == now.role.work else "other shards"

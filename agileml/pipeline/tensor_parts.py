@@ -4,7 +4,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from agileml.errors import BadArgument
 from agileml.pipeline.model.base import Array, DrawKey, PipelineLayer, Stash, Weights
@@ -21,6 +21,8 @@ class PipelineFrame:
     epoch: int
     key: FrameKey
     arrays: tuple[Array, ...]
+    among_nodes: ClassVar[bool] = True
+    """Only nodes send it, to each other (`agileml.runtime.rights`)."""
 
 
 _T = TypeVar("_T")

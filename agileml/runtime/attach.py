@@ -1,32 +1,34 @@
 """Joining a job whose machines are started by its caller: the job publishes what a node needs, each node reads it.
 
-A node runs the trainer's code that it is sent, so it must trust the job: both have proven before that they know its
-secret.
+A node runs the trainer's code that it is sent, so it must trust the job: the controller has proven that it is the
+job's. The job does not trust its nodes. What it publishes is data (`agileml.runtime.plain`), which no node may write
+(`agileml.runtime.rights`), so that whoever reads it runs nothing of a node's.
 """
 
-import pickle
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
-from agileml.errors import PeerRefused
-from agileml.params.layout import Layout
+from agileml.errors import BadInput, PeerRefused
+from agileml.job import Stopping
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
 from agileml.runtime.folders import require_private
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.output import captured
+from agileml.runtime.plain import read, written
 from agileml.runtime.remote_blobs import LinkedBlobStore
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, listening_host
 from agileml.runtime.role_specs import NodeRole, NodeRun
 from agileml.transport import TcpAddress, new_instance
 
 _JOB_BLOB = "node.job"
+
+_PICKLED = b"\x80"
+"""The first byte of what earlier versions published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,28 @@ class PublishedJob:
     files: dict[str, bytes] = field(repr=False)
 
 
+def published(role: NodeRole) -> PublishedJob:
+    """What a job tells its nodes: data alone, without what only its controller uses."""
+    settings = role.job.settings
+    stragglers = settings.stragglers
+    if stragglers.wait_policy is not None:
+        # A node only needs to know that clocks may end without its work.
+        settings = replace(settings, stragglers=replace(stragglers, backup_workers=True))
+    job = replace(role.job, settings=settings, stopping=Stopping(clocks=1), stage=None)
+    return PublishedJob(replace(role, job=job), role.job.source.files())
+
+
 def publish(role: NodeRole, blobs: BlobStore) -> None:
     """Makes the trainer's code and the role, which must not contain the secret, readable for nodes that will join."""
-    blobs.put(_JOB_BLOB, [pickle.dumps(PublishedJob(role, role.job.source.files()))])
+    blobs.put(_JOB_BLOB, [written(published(role))])
 
 
 def published_in(folder: Path) -> PublishedJob | None:
-    """Reads what the job of a folder has published; None before it has. Raises NotPrivate if others can write there."""
+    """Reads what the job of a folder has published.
+
+    None before it has, and if it was published by an earlier version, as code that is not read any more.
+    Raises NotPrivate if others can write there, BadInput if what is there is no job.
+    """
     require_private(folder)
     return _read_published(FileBlobStore(folder))
 
@@ -53,40 +70,12 @@ def _read_published(blobs: BlobStore) -> PublishedJob | None:
         content = b"".join(blobs.get(_JOB_BLOB))
     except UnreadableBlob:
         return None
-    # From this user's own folder, or over a link that has proven the secret.
-    job: PublishedJob = _JobReader(BytesIO(content)).load()
-    role = job.role
-    if not isinstance(role.work, str):
-        return job
-
-    # An earlier version has published the role with other fields behind the job, which pickle tells by their place: the
-    # instance, the work, and the layout of the model or the number of its layers.
-    known: dict[str, Any] = {name: getattr(role, name) for name in ("name", "reliable", "rendezvous", "job")}
-    known |= {"instance": role.work, "work": role.partitions}
-    model: Any = role.instance
-    if isinstance(model, Layout):
-        known |= {"layout": model, "partitions": len(model)}
-    else:
-        known["partitions"] = model
-    return replace(job, role=type(role)(**known))
-
-
-class _JobReader(pickle.Unpickler):
-    """Reads also what an earlier version has published, in a folder with the state of a job."""
-
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
-        """Finds classes that have moved to other modules since."""
-        return super().find_class(_MOVED.get(module, module), name)
-
-
-_MOVED = {
-    "agileml.stopping": "agileml.job",
-    "agileml.work.plan": "agileml.work",
-    "agileml.pipeline.run.fleet_node": "agileml.pipeline.run.fleet_job",
-    "agileml.pipeline.run.model_source": "agileml.pipeline.run.fleet_job",
-    "agileml.pipeline.model.optimizers": "agileml.pipeline.optimizers",
-    "agileml.pipeline.model.torch_optimizers": "agileml.pipeline.optimizers",
-}
+    if content.startswith(_PICKLED):
+        return None
+    job = read(content)
+    if not isinstance(job, PublishedJob):
+        raise BadInput(f"{_JOB_BLOB} holds a {type(job).__name__}, not a job")
+    return job
 
 
 def folder_role(rendezvous: FolderRendezvous, name: str, *, reliable: bool) -> NodeRole:

@@ -1,24 +1,28 @@
 """A job's checkpoints: one blob for each partition and clock."""
 
-import json
 import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from math import prod
-from typing import Any
 
+import msgspec
 import numpy as np
 
-from agileml.errors import Unrecoverable
+from agileml.errors import BadFrame, Unrecoverable
 from agileml.params.layout import PartitionState
 from agileml.protocol.actions import Save
 from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import BlobBytes, BlobStore
+from agileml.transport.framing import checked
 
 WRITERS = 4
 """Partitions that a node writes at the same time: each of them waits for the disk most of the time."""
+
+_DIMENSIONS = 32
+"""As many as an array of numpy had when the first checkpoints were written."""
 
 _PREFIX = "checkpoints/"
 _NAME = re.compile(rf"{_PREFIX}p(\d+)-c(\d+)\.checkpoint")
@@ -50,18 +54,11 @@ class ModelCheckpoints:
         content = bytearray()
         for piece in self._blobs.get(name):
             content += piece
-        end = content.index(b"\n")
-        header = json.loads(content[:end])
-        if header["clock"] != clock:
-            raise DamagedCheckpoint(f"checkpoint {name} holds clock {header['clock']}, not {clock}")
-        state: PartitionState = []
-        offset = end + 1
-        for code, shape in header["arrays"]:
-            dtype: np.dtype[Any] = np.dtype(code)
-            count = prod(shape)
-            state.append(np.frombuffer(content, dtype, count, offset).reshape(shape).copy())
-            offset += count * dtype.itemsize
-        return Version(clock, Tally(header["chunks"], header["fingerprint"]), state)
+        try:
+            return _version_of(content, clock)
+        except (ValueError, TypeError, BadFrame) as error:
+            # Also of what a node wrote that is not itself any more.
+            raise DamagedCheckpoint(f"checkpoint {name} cannot be read: {error}") from error
 
     def complete(self, partitions: int) -> list[int]:
         """The clocks for which every partition has a checkpoint, newest first."""
@@ -151,13 +148,33 @@ def _blob_name(partition: int, clock: int) -> str:
     return f"{_PREFIX}p{partition}-c{clock}.checkpoint"
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The first line of a checkpoint."""
+
+    clock: int
+    chunks: int
+    fingerprint: int
+    arrays: list[tuple[str, tuple[int, ...]]]
+
+
+def _version_of(content: bytearray, clock: int) -> Version:
+    end = content.find(b"\n")
+    header = msgspec.json.decode(content[: max(end, 0)], type=_Header)
+    if header.clock != clock:
+        raise ValueError(f"it holds clock {header.clock}, not {clock}")
+    state: PartitionState = []
+    offset = end + 1
+    for described in header.arrays:
+        dtype, shape, size = checked(described, _DIMENSIONS, len(content))
+        state.append(np.frombuffer(content, dtype, prod(shape), offset).reshape(shape).copy())
+        offset += size
+    return Version(clock, Tally(header.chunks, header.fingerprint), state)
+
+
 def _pieces(version: Version) -> Iterator[BlobBytes]:
-    header = {
-        "clock": version.clock,
-        "chunks": version.tally.chunks,
-        "fingerprint": version.tally.fingerprint,
-        "arrays": [(array.dtype.str, array.shape) for array in version.state],
-    }
-    yield json.dumps(header).encode() + b"\n"
+    arrays = [(array.dtype.str, array.shape) for array in version.state]
+    header = _Header(version.clock, version.tally.chunks, version.tally.fingerprint, arrays)
+    yield msgspec.json.encode(header) + b"\n"
     for array in version.state:
         yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -53,6 +53,8 @@ class ControllerClient:
         """Chunks that workers have reported to the controller, as of its last word."""
         self.linked_nodes: tuple[str, ...] = ()
         """The nodes that are linked to the controller, as it has last reported."""
+        self.expelled: tuple[str, ...] = ()
+        """Those that broke the rules."""
         self._failure = ""
         self._has_failed = False
         self._stopped: StopJob | None = None
@@ -148,7 +150,7 @@ class ControllerClient:
             case Printed():
                 self._output(message)
             case Attendance():
-                self.linked_nodes = message.nodes
+                self.linked_nodes, self.expelled = message.nodes, message.expelled
                 self._progress += message.chunks > self._chunks
                 self._chunks = message.chunks
             case ModelPart():

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import starmap
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +21,7 @@ from agileml.core.events import (
     RememberDecision,
     Tick,
 )
-from agileml.core.members import heartbeat_name, is_heartbeat_process, node_of
+from agileml.core.members import NodePhase, heartbeat_name, is_heartbeat_process
 from agileml.errors import AgileMLError
 from agileml.job import Observation
 from agileml.policies.stage import ClockSums
@@ -29,9 +29,10 @@ from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
 from agileml.protocol.messages import Heartbeat, Hello, Leave, Unlinked
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
 from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.runtime.node_loop import described
 from agileml.runtime.output import Printed
 from agileml.runtime.reconnection import BrokenLinks
-from agileml.runtime.remote_blobs import BLOB_CLIENT, BLOB_MESSAGES, BlobServer, blobs_of
+from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobRequest, BlobServer, blobs_of
 from agileml.runtime.results import (
     Acknowledged,
     Attendance,
@@ -41,11 +42,19 @@ from agileml.runtime.results import (
     Settle,
     observation_of,
 )
+from agileml.runtime.rights import MISCONDUCT, Grant, Implausible, may_use
 from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.transport import Connected, Identity, Lost
+from agileml.transport.handshake import BLOB_CLIENT, Reason, node_of
 
 TICKS = 4
 """Ticks within the heartbeat timeout."""
+
+MOST_CHECKPOINT_BYTES, CHECKPOINT_GROWTH = 1 << 20, 16
+"""A checkpoint has at most so many bytes, and so many for each of the model: optimizers keep more than the model."""
+
+MOST_UNREAD_BYTES = 64 << 20
+"""Bytes for a node that it has not read yet, after which it counts as lost."""
 
 REWRITE_BYTES = 4 << 20
 """Bytes after which the memory file is rewritten without obsolete lines."""
@@ -66,6 +75,8 @@ class Memory:
         """Finished clocks that the job loop has not acknowledged."""
         self.instances: dict[str, str] = {}
         """Which process owns the name of a node."""
+        self.expelled: set[str] = set()
+        """Nodes that broke the rules."""
         if path.exists():
             for line in path.read_bytes().splitlines(keepends=True):
                 # A line without a newline is a torn write; nothing acted on it.
@@ -90,6 +101,8 @@ class Memory:
             self._drop(entry["heard"])
         elif "joined" in entry:
             self.instances.update(entry["joined"])
+        elif "expelled" in entry:
+            self.expelled.update(entry["expelled"])
         else:
             fields = entry["iteration"]
             converted = {
@@ -107,6 +120,7 @@ class Memory:
             file.writelines(_line({"iteration": asdict(iteration)}) for iteration in self.iterations)
             file.writelines(_line({"decided": line}) for line in self.decided)
             file.write(_line({"joined": self.instances}))
+            file.write(_line({"expelled": sorted(self.expelled)}))
             if self.record is not None:
                 file.write(_line({"record": self.record}))
             file.flush()
@@ -159,9 +173,19 @@ class Memory:
         self.history.append(observation)
         self._write({"observed": asdict(observation)})
 
-    def taken(self, peer: Identity) -> bool:
-        """Two processes under one name would each get half of its messages."""
-        return self.instances.get(node_of(peer.name), peer.instance) != peer.instance
+    def refusal(self, peer: Identity) -> Reason | None:
+        """Two processes under one name would each get half of its messages. A link for blobs is of any process."""
+        node = node_of(peer.name)
+        if node in self.expelled:
+            return Reason.SHUT_OUT
+        owner = peer.instance if peer.name.startswith(BLOB_CLIENT) else self.instances.get(node, peer.instance)
+        return Reason.TAKEN if owner != peer.instance else None
+
+    def expel(self, node: str) -> None:
+        """Notes a node that may not come back."""
+        if node not in self.expelled:
+            self.expelled.add(node)
+            self._write({"expelled": [node]})
 
     def give(self, peer: Identity) -> None:
         """Notes the process of a node as the owner of its name."""
@@ -195,13 +219,20 @@ class ControllerProcess:
         self._mailbox = Mailbox(
             role.rendezvous,
             CONTROLLER,
-            role.job.transport,
+            replace(role.job.transport, max_queued_bytes=MOST_UNREAD_BYTES),
             names=self._memory,
             messages=(*role.messages, *BLOB_MESSAGES),
         )
         blobs = blobs_of(role.rendezvous)
         self._checkpoints = ModelCheckpoints(blobs)
-        self._blobs = BlobServer(blobs, self._mailbox.wake)
+        most = MOST_CHECKPOINT_BYTES + CHECKPOINT_GROWTH * role.model_bytes
+        self._blobs = BlobServer(blobs, self._mailbox.wake, self._may_use, most)
+        self._granted: dict[str, frozenset[Grant]] = {}
+        """The checkpoints that each node was told to write."""
+        self._told_gone: set[str] = set()
+        """The lost nodes of which the others know."""
+        self._failures = 0
+        """How many there were at the last look."""
         self._nodes: set[str] = set()
         """Nodes that are linked to this process."""
         self._over = ""
@@ -248,10 +279,10 @@ class ControllerProcess:
         for event in self._mailbox.receive(longest):
             match event:
                 case Envelope() if event.sender.startswith(BLOB_CLIENT):
-                    self._blobs.handle(event.sender, event.message)
+                    if broken_rule := self._blobs.handle(event.sender, event.message):
+                        self._mailbox.shut_out(event.sender, f"{MISCONDUCT} {broken_rule}")
                 case Envelope(message=Printed() as printed):
-                    if node_of(event.sender) == printed.node:
-                        self._mailbox.send(JOB_LOOP, printed)
+                    self._mailbox.send(JOB_LOOP, printed)
                 case Envelope(sender=sender, message=Settle() as settle) if sender == JOB_LOOP:
                     self._mailbox.send(JOB_LOOP, settle)
                 case Envelope():
@@ -261,7 +292,14 @@ class ControllerProcess:
         for client, answer in self._blobs.answers():
             self._mailbox.send(client, answer)
 
+    def _may_use(self, node: str, request: BlobRequest) -> bool:
+        return may_use(request.kind, request.name, self._granted.get(node, frozenset()))
+
     def _note_link(self, event: Connected | Lost) -> None:
+        if isinstance(event, Lost) and event.reason.startswith(MISCONDUCT) and event.peer != JOB_LOOP:
+            node = node_of(event.peer)
+            self._memory.expel(node)
+            self._control(NodeLost(node, event.reason))
         if event.peer.startswith(BLOB_CLIENT):
             if isinstance(event, Lost):
                 self._blobs.drop(event.peer)
@@ -269,7 +307,8 @@ class ControllerProcess:
             # A heartbeat process that does not connect again leaves its node silent.
             present = isinstance(event, Connected)
             self._nodes = self._nodes | {event.peer} if present else self._nodes - {event.peer}
-            self._mailbox.send(JOB_LOOP, Attendance(tuple(sorted(self._nodes)), self._controller.reported))
+            present_nodes, expelled = sorted(self._nodes), sorted(self._memory.expelled)
+            self._mailbox.send(JOB_LOOP, Attendance((*present_nodes,), self._controller.reported, (*expelled,)))
             if isinstance(event, Lost):
                 self._control(NodeLost(event.peer, event.reason))
         elif event.peer == JOB_LOOP and isinstance(event, Lost):
@@ -296,15 +335,29 @@ class ControllerProcess:
 
     def _control(self, event: object, sender: str | None = None) -> None:
         try:
+            if sender is not None and sender != JOB_LOOP:
+                self._role.bounds.check(event)
             instructions = self._controller.handle(event, time.monotonic(), sender)
-        except AgileMLError as error:
-            instructions = [Failed(str(error))]
+        except Implausible as error:
+            self._mailbox.shut_out(sender or "", f"{MISCONDUCT} {error}")
+            return
+        except Exception as error:
+            # The state machine may have taken a part of the event: it cannot go on.
+            if sender is None and not isinstance(error, AgileMLError):
+                raise
+            by = "" if sender is None or sender == JOB_LOOP else f"{sender} sent {type(event).__name__}: "
+            instructions = [Failed(f"{by}{described(error)}")]
         for instruction in instructions:
             # Before the record that says that it was reported.
             if isinstance(instruction, Iteration):
                 self._memory.log(instruction)
         for instruction in instructions:
             self._carry_out(instruction)
+        if (failures := self._controller.members.failures) != self._failures:
+            self._failures = failures
+            for gone in set(self._controller.members.names(NodePhase.DEAD)) - self._told_gone:
+                self._told_gone.add(gone)
+                self._mailbox.tell_gone(gone)
 
     def _carry_out(self, instruction: ControllerInstruction) -> None:
         match instruction:
@@ -315,11 +368,10 @@ class ControllerProcess:
             case RememberCheckpoint():
                 self._memory.remember_checkpoint(instruction.clock)
                 self._cleaning.keep_from(instruction.clock)
+                for node, grants in self._granted.items():
+                    self._granted[node] = frozenset(grant for grant in grants if grant[1] >= instruction.clock)
             case Send():
-                self._mailbox.send(instruction.to, instruction.message)
-                if isinstance(instruction.message, Leave):
-                    # A node that hangs does not read its messages.
-                    self._mailbox.send(heartbeat_name(instruction.to), instruction.message)
+                self._send(instruction.to, instruction.message)
             case Iteration() | ClockRepeated():
                 self._mailbox.send(JOB_LOOP, instruction)
             case Failed():
@@ -331,6 +383,14 @@ class ControllerProcess:
                 # Nodes are told to leave after this: the job loop would take them for failed ones while a large model
                 # is on its way, and without them nothing is left if this process is killed.
                 self._mailbox.finish_sending(JOB_LOOP)
+
+    def _send(self, node: str, message: object) -> None:
+        if grants := self._controller.granted(node, message):
+            self._granted[node] = self._granted.get(node, frozenset()) | grants
+        self._mailbox.send(node, message)
+        if isinstance(message, Leave):
+            # A node that hangs does not read its messages.
+            self._mailbox.send(heartbeat_name(node), message)
 
     def _end(self, over: str, *ending: object) -> None:
         self._over, self._ending = over, list(ending)

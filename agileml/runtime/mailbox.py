@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, is_dataclass
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, StopJob
-from agileml.errors import BrokenConnection
+from agileml.errors import BadMessage, BrokenConnection
 from agileml.protocol import messages
-from agileml.protocol.actions import CONTROLLER
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.runtime.outbox import Outbox
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import AddressBook, Directory, LinkedRendezvous, Rendezvous
 from agileml.runtime.results import Acknowledged, Attendance, ModelPart, RepeatedIteration, Result, Settle
+from agileml.runtime.rights import MISCONDUCT, may_say
 from agileml.transport import (
     BadAddress,
     Connected,
@@ -27,6 +28,7 @@ from agileml.transport import (
 )
 from agileml.transport.buckets import BUCKET, Assembly, Encoded
 from agileml.transport.codec import Codec
+from agileml.transport.handshake import Reason, node_of
 from agileml.transport.settings import PATIENT
 
 FULL_PAUSE = 0.01
@@ -63,7 +65,10 @@ class Mailbox:
         settings = settings or PATIENT
         identity = Identity(name, instance or new_instance(), rendezvous.version)
         self._limits = settings.limits
-        self._endpoint = Endpoint(identity, rendezvous.secret, settings, names=names)
+        self._names = names
+        self._shut_out: set[str] = set()
+        """Nodes with which this process has no more to do."""
+        self._endpoint = Endpoint(identity, rendezvous.secret, settings, names=self)
         self._codec = codec(messages)
         self._outbox = Outbox(name, self._endpoint, self._codec, settings.limits)
         self._assemblies: dict[str, Assembly] = {}
@@ -111,8 +116,7 @@ class Mailbox:
                 try:
                     return self._open_envelope(event)
                 except (BrokenConnection, BadAddress) as error:
-                    if event.peer in self._endpoint.peers:
-                        self._endpoint.drop(event.peer, f"it sent {error}")
+                    self.shut_out(event.peer, f"{MISCONDUCT} {error}")
                     return None
             case Connected():
                 self._book.note_answer(event.peer)
@@ -131,6 +135,34 @@ class Mailbox:
                     self._book.forget(event.peer)
         return event
 
+    # -- who may be linked -------------------------------------------------------------------------------------------
+
+    def refusal(self, peer: Identity) -> Reason | None:
+        """Why a process may not have a link under its name."""
+        if node_of(peer.name) in self._shut_out:
+            return Reason.SHUT_OUT
+        return None if self._names is None else self._names.refusal(peer)
+
+    def give(self, peer: Identity) -> None:
+        """A process has proven its name."""
+        if self._names is not None:
+            self._names.give(peer)
+
+    def shut_out(self, peer: str, reason: str) -> None:
+        """Closes all links to a node, and accepts no more of them; `Lost` follows. The controller may come back."""
+        node = node_of(peer)
+        if node not in (CONTROLLER, JOB_LOOP):
+            self._shut_out.add(node)
+        for linked in [linked for linked in self._endpoint.peers if node_of(linked) == node]:
+            self._endpoint.drop(linked, reason)
+
+    def tell_gone(self, node: str) -> None:
+        """Has all other nodes shut out a node that is lost: it may still be there, and speak to them."""
+        others = self._book.directory.addresses.keys() - {node}
+        self._book.forget(node)
+        for other in sorted(others):
+            self.send(other, Directory({node: ()}))
+
     def begin_epoch(self) -> None:
         """Drops the messages for peers to which there is no link yet; all are sent messages again."""
         self._outbox.begin_epoch()
@@ -144,6 +176,8 @@ class Mailbox:
         if encoded is None:
             return None
         message = self._codec.decode(*encoded)
+        if not may_say(event.peer, self.name, message):
+            raise BadMessage(f"{type(message).__name__}, which is not for it to say: {message!r:.200}")
         if isinstance(message, Directory):
             self._learn(event.peer, message)
             return None
@@ -153,10 +187,12 @@ class Mailbox:
         """Notes where nodes listen. The controller passes it on before any message that names the node."""
         if sender == CONTROLLER:
             self._book.learn(directory)
-            for name in directory.addresses:
-                if self._outbox.waits(name):
+            for name, addresses in directory.addresses.items():
+                if not addresses:
+                    self.shut_out(name, "the job goes on without it")
+                elif self._outbox.waits(name):
                     self.reach(name)
-        elif self.name == CONTROLLER and directory.addresses.keys() == {sender}:
+        elif self.name == CONTROLLER:
             for peer in self._book.directory.addresses:
                 if peer != sender:
                     self.send(peer, directory)

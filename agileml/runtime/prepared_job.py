@@ -28,6 +28,7 @@ from agileml.protocol.messages import Version
 from agileml.runtime.node_process import TrainerRole
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result, counted, model_of
+from agileml.runtime.rights import Bounds
 from agileml.runtime.role_specs import ControllerRole, NodeRole
 from agileml.trainer import Trainer, initial_model, plan_of, shards_of
 from agileml.work import WorkPlan
@@ -181,6 +182,7 @@ class PreparedJob(RunnableJob):
             code=shape.code,
             job=self.job,
             model_bytes=sum(partition_bytes),
+            bounds=Bounds(len(partition_bytes), len(shape.plan.lengths)),
             control=partial(Controller.resume, shape.plan, partition_bytes),
         )
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 from zlib import crc32
@@ -23,9 +24,7 @@ from agileml.runtime.blob_store import PIECE_BYTES, BlobBytes, BlobStore, FileBl
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, Rendezvous
 from agileml.transport import Connected, FrameLimits, Lost, Rejected, TransportSettings
-
-BLOB_CLIENT = "blobs/"
-"""The names of blob links begin with this. No node's name contains a slash."""
+from agileml.transport.handshake import BLOB_CLIENT, node_of
 
 _PAUSE = 0.25
 _WRITE_PATIENCE = 5.0
@@ -35,6 +34,11 @@ _ANSWER_SECONDS = 120.0
 _AHEAD = 4
 """Pieces that are sent before an answer to the first of them: on busy computers, an answer to each takes longer than
 the piece itself."""
+_MOST_WAITING = 4 * _AHEAD
+"""Requests and pieces of a client that wait here, at most: an honest one waits for answers."""
+_MOST_LINKS = 16
+"""Links of a node at the same time: as many as it has threads that read and write, and those that are kept."""
+_MOST_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +81,23 @@ class BlobNames:
 class BlobError:
     """The request has failed. `kind` says which error the store raised."""
 
-    kind: Literal["unreadable", "argument", "system"]
+    kind: Literal["unreadable", "argument", "system", "refused"]
     message: str
 
 
 BLOB_MESSAGES = (BlobRequest, BlobPiece, NextPiece, BlobNames, BlobError)
 
-_ERRORS: dict[str, type[Exception]] = {"unreadable": UnreadableBlob, "argument": BadArgument, "system": OSError}
+
+class BlobRefused(OSError):
+    """This node has no right to do what it asked for."""
+
+
+_ERRORS: dict[str, type[Exception]] = {
+    "unreadable": UnreadableBlob,
+    "argument": BadArgument,
+    "system": OSError,
+    "refused": BlobRefused,
+}
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -193,7 +207,7 @@ class _BlobLink:
     def __init__(self, rendezvous: LinkedRendezvous) -> None:
         self._controller = rendezvous.controller
         settings = TransportSettings(FrameLimits(body_bytes=rendezvous.frame_bytes))
-        name = BLOB_CLIENT + secrets.token_hex(8)
+        name = f"{BLOB_CLIENT}{rendezvous.node}/{secrets.token_hex(8)}"
         self._mailbox = Mailbox(rendezvous, name, settings, messages=BLOB_MESSAGES)
         self._events: deque[Envelope | Connected | Lost | Rejected] = deque()
         self._linked = False
@@ -264,26 +278,49 @@ class _BlobLink:
         return self._events.popleft()
 
 
+Right = Callable[[str, BlobRequest], bool]
+"""Whether a node may have a request carried out."""
+
+
+def all_but_deleting(_: str, request: BlobRequest) -> bool:
+    """The right of machines that keep copies for each other."""
+    return request.kind != "delete"
+
+
 class BlobServer:
     """Serves a store over the links to a process: requests in, answers out.
 
-    Each client has a thread of its own: disks must not delay the controller's messages.
+    Each client has a thread of its own: disks must not delay the controller's messages. What a client's node has no
+    `right` to is refused. A client that does not wait for answers, or writes more than `most_bytes`, has broken the
+    rules.
     """
 
-    def __init__(self, store: BlobStore, wake: Callable[[], None]) -> None:
+    def __init__(self, store: BlobStore, wake: Callable[[], None], right: Right, most_bytes: int = _MOST_BYTES) -> None:
         """`wake` is called from another thread when there are new answers."""
         self._store = store
         self._wake = wake
+        self._right, self._most_bytes = right, most_bytes
         self._inboxes: dict[str, SimpleQueue[object]] = {}
         self._answers: SimpleQueue[tuple[str, object]] = SimpleQueue()
 
-    def handle(self, client: str, request: object) -> None:
-        """Starts carrying out a request."""
+    def handle(self, client: str, request: object) -> str:
+        """Starts carrying out a request; how the client has broken the rules, empty if it has not."""
+        node = node_of(client)
         if client not in self._inboxes:
+            if sum(node_of(other) == node for other in self._inboxes) >= _MOST_LINKS:
+                return f"requests over more than {_MOST_LINKS} links at once"
             self._inboxes[client] = SimpleQueue()
-            session = _BlobSession(self._store, self._inboxes[client], lambda answer: self._answer(client, answer))
+            answer = partial(self._answer, client)
+            session = _BlobSession(self._store, self._inboxes[client], answer, self._most_bytes)
             threading.Thread(target=session.run, name=client, daemon=True).start()
-        self._inboxes[client].put(request)
+
+        if self._inboxes[client].qsize() >= _MOST_WAITING:
+            return f"{_MOST_WAITING} pieces without waiting for an answer"
+        if isinstance(request, BlobRequest) and not self._right(node, request):
+            self._answer(client, BlobError("refused", f"{node} may not {request.kind} {request.name!r:.200}"))
+        else:
+            self._inboxes[client].put(request)
+        return ""
 
     def drop(self, client: str) -> None:
         """The client is gone; what it has written in part is discarded."""
@@ -307,8 +344,10 @@ class BlobServer:
 class _BlobSession:
     """One client's requests, one after another."""
 
-    def __init__(self, store: BlobStore, inbox: SimpleQueue[object], answer: Callable[[object], None]) -> None:
-        self._store, self._inbox, self._answer = store, inbox, answer
+    def __init__(
+        self, store: BlobStore, inbox: SimpleQueue[object], answer: Callable[[object], None], most_bytes: int
+    ) -> None:
+        self._store, self._inbox, self._answer, self._most_bytes = store, inbox, answer, most_bytes
 
     def run(self) -> None:
         """Until the client is gone."""
@@ -357,11 +396,13 @@ class _BlobSession:
 
     def _receive_pieces(self) -> Iterator[memoryview]:
         """The pieces of a blob as they arrive."""
-        checksum = 0
+        checksum, size = 0, 0
         self._answer(NextPiece())
         while isinstance(request := self._next(), BlobPiece) and not request.checksum:
             piece = np.ascontiguousarray(request.content).reshape(-1).data
-            checksum = crc32(piece, checksum)
+            checksum, size = crc32(piece, checksum), size + piece.nbytes
+            if size > self._most_bytes:
+                raise BadArgument(f"the content of a blob has more than {self._most_bytes:,} bytes")
             yield piece
             self._answer(NextPiece())
         if not isinstance(request, BlobPiece) or request.checksum != _text(checksum):

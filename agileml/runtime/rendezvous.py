@@ -61,12 +61,15 @@ class LinkedRendezvous:
 
     controller: TcpAddress
     secret: bytes = field(repr=False)
+    """This node's credentials."""
     version: str
     patience: float
     folder: Path
     listen: TcpAddress | None = None
     """Where this node listens; not known before it has fetched its role."""
     frame_bytes: int = FrameLimits().body_bytes
+    node: str = "node"
+    """The name of this node, under which it reads and writes blobs."""
     reached: TcpAddress | None = None
     """Where others reach this node, if that is not where it listens, as behind a router that forwards a port."""
 
@@ -96,7 +99,10 @@ _DOCUMENTATION_ADDRESS = TcpAddress("192.0.2.1", 9)
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Where nodes listen: from the controller to nodes, and from a node, about itself alone, on every new link."""
+    """Where nodes listen: from the controller to nodes, and from a node, about itself alone, on every new link.
+
+    A node without an address is gone, and may not be spoken to any more.
+    """
 
     addresses: dict[str, tuple[str, ...]]
 
@@ -117,6 +123,8 @@ class AddressBook:
         """Adds or replaces entries. Raises BadAddress for an invalid one."""
         for name, texts in directory.addresses.items():
             self._learned[name] = tuple(map(parse_address, texts))
+            if not texts:
+                self.forget(name)
 
     def forget(self, name: str) -> None:
         """Removes a node."""

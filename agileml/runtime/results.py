@@ -59,6 +59,8 @@ class Attendance:
 
     nodes: tuple[str, ...]
     chunks: int = 0
+    expelled: tuple[str, ...] = ()
+    """Nodes that broke the rules: they do nothing for the job any more."""
 
 
 class Clocks:

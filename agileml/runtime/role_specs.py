@@ -13,6 +13,7 @@ from agileml.params.layout import Params
 from agileml.protocol.actions import Action
 from agileml.protocol.messages import Hello, Version
 from agileml.runtime.rendezvous import Rendezvous
+from agileml.runtime.rights import Bounds, Grant
 from agileml.runtime.vitals import Vitals
 from agileml.slowdowns import uneven_share
 from agileml.transport import new_instance
@@ -118,6 +119,10 @@ class JobControl(Protocol):
         """Processes an event and returns the instructions that follow from it, in order."""
         ...
 
+    def granted(self, node: str, order: object) -> frozenset[Grant]:
+        """The checkpoints that a node may write once it has this order."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerRole:
@@ -138,6 +143,7 @@ class ControllerRole:
     may_lack_nodes: bool = False
     messages: tuple[type, ...] = ()
     """Kinds of messages that only such jobs have."""
+    bounds: Bounds = field(default_factory=Bounds)
 
 
 Role = NodeRole | ControllerRole

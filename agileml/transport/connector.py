@@ -10,14 +10,14 @@ from functools import partial
 from agileml.errors import BadAddress
 from agileml.transport import sockets
 from agileml.transport.addresses import Address, TcpAddress
-from agileml.transport.certificates import contexts_of
-from agileml.transport.handshake import Failure, Handshake, Identity, Names, Reason
+from agileml.transport.certificates import contexts_of, credentials_of, job_mark
+from agileml.transport.handshake import Failure, Handshake, Identity, Names, Reason, node_of
 from agileml.transport.link import Link, Phase
 from agileml.transport.settings import Rejected, TransportSettings
 from agileml.transport.sockets import READ, WRITE, Loop, PlainStream
 
 _ACCEPTED_AT_ONCE = 64
-_PERMANENT = {Reason.SECRET, Reason.VERSION, Reason.TAKEN}
+_PERMANENT = {Reason.SECRET, Reason.VERSION, Reason.TAKEN, Reason.SHUT_OUT}
 _NOT_TLS = {"WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST"}
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
@@ -50,6 +50,7 @@ class Connector:
         callbacks: EndpointCallbacks,
     ) -> None:
         self._identity, self._secret, self._settings, self._loop = identity, secret, settings, loop
+        self._job = job_mark(secret)
         self._report, self._opened, self._linked = callbacks.report, callbacks.opened, callbacks.linked
         self._names, self._clock = callbacks.names, callbacks.clock
         self._listeners: dict[socket.socket, Address] = {}
@@ -78,7 +79,7 @@ class Connector:
         except (OSError, BadAddress) as error:
             self._report(Rejected(peer, str(address), f"cannot connect: {error}"))
             return
-        handshake = Handshake(self._identity, self._secret, expected=peer)
+        handshake = Handshake(self._identity, self._job, expected=peer)
         self._attempts[peer] = link = Link(PlainStream(sock), address, peer, handshake, self._clock())
         self._loop.watch(link.descriptor, WRITE, partial(self._on_link, link))
 
@@ -138,7 +139,7 @@ class Connector:
                 sock.close()
                 self._report(Rejected(None, str(address), f"it was closed at once: {error}"))
                 continue
-            handshake = Handshake(self._identity, self._secret, refusal=self._refusal)
+            handshake = Handshake(self._identity, self._job, refusal=self._refusal)
             link = Link(PlainStream(sock), address, None, handshake, self._clock())
             self._unauthenticated[link] = None
             self._loop.watch(link.descriptor, WRITE, partial(self._on_link, link))
@@ -146,7 +147,7 @@ class Connector:
     def _refusal(self, peer: Identity) -> Reason | None:
         if peer.name in self._attempts and self._identity.name < peer.name:
             return Reason.CROSSING
-        return Reason.TAKEN if self._names is not None and self._names.taken(peer) else None
+        return None if self._names is None else self._names.refusal(peer)
 
     # -- handshakes ---------------------------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class Connector:
         if link.phase is Phase.CONNECTING:
             link.stream.establish()
             if isinstance(link.address, TcpAddress):
-                link.secure(*contexts_of(self._secret))
+                link.secure(*contexts_of(credentials_of(self._secret, node_of(self._identity.name))))
             else:
                 link.prove()
         if link.phase is Phase.SECURING:

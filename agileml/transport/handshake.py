@@ -6,10 +6,11 @@
     acceptor  -> initiator  WELCOME    from here on, frames
     either    -> other      REFUSED    the reason
 
-Between computers all of this is under TLS, which has proven on both sides that they hold the job's secret, and keeps
-everything else from the network. On one computer, the file of a Unix socket is for its owner alone, and the keys, which
-follow from the secret, tell jobs apart. Each side has a key of its own: a process that was only called learns nothing
-with which to answer as one that was called.
+Between computers all of this is under TLS, which has proven on both sides that they belong to the job, and under which
+name (`certificates`): a process that introduces itself under a name that its certificate does not carry is refused. On
+one computer, the file of a Unix socket is for its owner alone, whose processes are not protected from each other, and
+the keys tell jobs apart. Each side has a key of its own: a process that was only called learns nothing with which to
+answer as one that was called.
 """
 
 import hmac
@@ -42,6 +43,8 @@ class Reason(IntEnum):
     MALFORMED = 5
     TAKEN = 6
     """Another process has joined the job under this name."""
+    SHUT_OUT = 7
+    """The node of this name has broken the rules, or was given up."""
 
 
 class _Step(IntEnum):
@@ -59,7 +62,19 @@ _EXPLANATIONS = {
     Reason.NAME: "one of the two does not have the expected name",
     Reason.CROSSING: "it is connecting in the other direction",
     Reason.MALFORMED: "it does not support this handshake",
+    Reason.SHUT_OUT: "the job goes on without the node of this name; a node that joins again needs a new name",
 }
+
+HEARTBEAT_SUFFIX = "@heartbeat"
+BLOB_CLIENT = "blobs/"
+"""The names of links for blobs begin with this, followed by the node's name. No node's name contains a slash."""
+
+
+def node_of(process: str) -> str:
+    """The node for which a process speaks: itself, or the one whose heartbeat process or link for blobs it is."""
+    if process.startswith(BLOB_CLIENT):
+        return process.split("/")[1]
+    return process.removesuffix(HEARTBEAT_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +97,8 @@ class Identity:
 class Names(Protocol):
     """Which processes own the names of a job. The first one that is linked under a name gets it."""
 
-    def taken(self, peer: Identity) -> bool:
-        """Whether this name belongs to another process."""
+    def refusal(self, peer: Identity) -> Reason | None:
+        """Why a process may not have its name: it belongs to another process, or its node is shut out."""
         ...
 
     def give(self, peer: Identity) -> None:
@@ -117,14 +132,19 @@ class Handshake:
     def __init__(
         self,
         me: Identity,
-        secret: bytes,
+        job: bytes,
         *,
         expected: str | None = None,
         refusal: Callable[[Identity], Reason | None] = lambda _: None,
     ) -> None:
-        """An initiator knows the `expected` name of its peer; an acceptor may have a reason to refuse a process."""
+        """An initiator knows the `expected` name of its peer; an acceptor may have a reason to refuse a process.
+
+        `job` is what all processes of the job have in common.
+        """
         self._me, self._expected, self._refusal = me, expected, refusal
-        keys = _key(secret, b"initiator"), _key(secret, b"acceptor")
+        keys = _key(job, b"initiator"), _key(job, b"acceptor")
+        self.proven: str | None = None
+        """The node whose certificate the peer has shown; None on one computer."""
         self._own_key, self._their_key = keys if expected is not None else keys[::-1]
         self._step: _Step | None = None
         self.peer: Identity | None = None
@@ -206,6 +226,8 @@ class Handshake:
             raise Failure("the peer introduces itself as another version of the code does", Reason.VERSION) from error
         if not hmac.compare_digest(key, self._their_key):
             raise Failure(f"the process named {self.peer.name!r} does not hold this job's secret", Reason.SECRET)
+        if self.proven is not None and node_of(self.peer.name) != self.proven:
+            raise Failure(f"{self.proven!r} introduced itself as {self.peer.name!r}", Reason.NAME)
 
     def _check_version(self, peer: Identity) -> None:
         if peer.version != self._me.version:
@@ -226,5 +248,5 @@ def _message(step: _Step, payload: bytes) -> bytes:
     return _MESSAGE.pack(_MAGIC, step, len(payload)) + payload
 
 
-def _key(secret: bytes, side: bytes) -> bytes:
-    return hmac.digest(secret, b"agileml link, " + side, "sha256")
+def _key(job: bytes, side: bytes) -> bytes:
+    return hmac.digest(job, b"agileml link, " + side, "sha256")

@@ -97,6 +97,7 @@ class Link:
     def prove(self) -> None:
         """Starts the job's handshake."""
         self.phase = Phase.PROVING
+        self.handshake.proven = self.stream.proven_name
         self._queue(self.handshake.opening())
 
     def _queue(self, message: bytes) -> None:

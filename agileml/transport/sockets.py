@@ -6,11 +6,13 @@ import os
 import selectors
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from agileml.errors import BadAddress
 from agileml.transport.addresses import Address, TcpAddress, UnixAddress
+from agileml.transport.certificates import NAME
 
 _BACKLOG = 1024
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
@@ -113,6 +115,8 @@ class PlainStream(_SocketStream):
 
     holds_data = False
     wants_write = True
+    proven_name = None
+    """Nobody proves a name: who may open the socket is one of its owner's processes."""
     short_read_is_last = True
     """A short read means that no more data is available."""
 
@@ -166,6 +170,13 @@ class TlsStream(_SocketStream):
     def holds_data(self) -> bool:
         """Whether decrypted bytes are buffered."""
         return self._socket.pending() > 0
+
+    @property
+    def proven_name(self) -> str:
+        """The name in the peer's certificate; empty if none is there, as in that of the job's authority."""
+        shown: Mapping[str, Any] = self._socket.getpeercert() or {}
+        uris = (text for kind, text in shown.get("subjectAltName", ()) if kind == "URI")
+        return next((uri.removeprefix(NAME) for uri in uris if uri.startswith(NAME)), "")
 
     def establish(self) -> bool:
         """Continues the TLS handshake; True once it is complete."""

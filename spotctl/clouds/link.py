@@ -147,6 +147,11 @@ class ReverseTunnel:
     host_port: int
 
 
+def no_secrets(_: str) -> Mapping[str, str]:
+    """A machine has no secrets but those of all machines."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class MachineSupplies:
     """Secrets, files and packages that a launcher copies to a booted machine; the cloud sees none of them.
@@ -154,7 +159,7 @@ class MachineSupplies:
     `secrets` become environment variables of payloads and are never written. `folder` is copied to the machine, where
     payloads find it as their working directory. `packages` are installed distributions of the launcher that payloads
     import; their requirements are copied, too. `ports` are where machines of the run reach each other: an order names
-    them where a cloud must map them.
+    them where a cloud must map them. `own_secrets` are those that only the machine of this id may know.
     """
 
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -162,6 +167,7 @@ class MachineSupplies:
     reach: tuple[ReverseTunnel, ...] = ()
     packages: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
+    own_secrets: Callable[[str], Mapping[str, str]] = field(default=no_secrets, repr=False)
 
 
 class ProviderClock(Protocol):

@@ -37,7 +37,7 @@ from agileml.pipeline.elastic.controller import (
     EpochRecord,
     Instructions,
 )
-from agileml.pipeline.elastic.seats import NodeReport
+from agileml.pipeline.elastic.seats import CopyLayers, NodeReport
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Broken, Leave
@@ -138,6 +138,12 @@ class PipelineControl:
             self._end(Failed(str(error)), str(error))
         instructions, self._out = self._out, []
         return instructions
+
+    def granted(self, node: str, order: object) -> frozenset[tuple[int, int]]:  # noqa: ARG002 - it is for this node
+        """The layers of which a node is to save copies, with the update before which they are saved."""
+        return (
+            frozenset((layer, order.batch) for layer in order.saved) if isinstance(order, CopyLayers) else frozenset()
+        )
 
     def _process(self, event: object, now: float) -> None:
         stale = self._roll_call.stale(event, now, self.epoch, open_=True)

@@ -36,6 +36,7 @@ from agileml.protocol.messages import Leave, Version
 from agileml.runtime.node_loop import NodeLoop
 from agileml.runtime.rendezvous import Rendezvous
 from agileml.runtime.results import Result
+from agileml.runtime.rights import Bounds
 from agileml.runtime.role_specs import UNLIMITED, ControllerRole, NodeRole, controller_settings
 from agileml.runtime.vitals import Vitals
 from agileml.user_code import copy_of, original
@@ -103,6 +104,7 @@ class PreparedPipeline(SimulableJob):
             model_bytes=round(sum(self.settings.layer_bytes)),
             control=partial(PipelineControl.resumed, self.settings),
             messages=PIPELINE_MESSAGES,
+            bounds=Bounds(len(self.settings.layer_bytes)),
         )
 
     def node_role(self, rendezvous: Rendezvous, name: str = "", *, reliable: bool = False) -> PipelineRole:
@@ -203,6 +205,10 @@ class PipelineProcess(NodeLoop[PipelineNode]):
 
     def _write(self, save: Save) -> bool:
         """Tries until it succeeds: the next checkpoint waits for this one."""
-        while not (written := super()._write(save)) and not self._leaving:
+        while not (written := super()._write(save)) and self._is_wanted(save):
             time.sleep(_RETRY_SECONDS)
         return written
+
+    def _is_wanted(self, save: Save) -> bool:
+        """Whether a copy that could not be written is still of use: an epoch that follows saves copies of its own."""
+        return not self._leaving and self._node is not None and save.epoch == self._node.epoch

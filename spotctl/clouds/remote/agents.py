@@ -103,7 +103,8 @@ class RemoteAgents:
 
         def bring(bringing: Bringing) -> None:
             secret = link_secret(link_key(self._folder), machine.id)
-            bringing.bring(partial(self._archives, supplies), machine.index, secret, supplies.secrets)
+            secrets = {**supplies.secrets, **supplies.own_secrets(machine.id)}
+            bringing.bring(partial(self._archives, supplies), machine.index, secret, secrets)
 
         self._connection(machine).prepare(supplies, bring)
 

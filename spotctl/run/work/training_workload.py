@@ -21,6 +21,7 @@ from agileml.policies.stragglers import Stragglers
 from agileml.roles.node import JobSettings
 from agileml.runtime.folders import SECRET_VARIABLE
 from agileml.runtime.prepared_job import PreparedJob, RunnableJob, isolated_shape_of
+from agileml.transport.certificates import credentials_of
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.units import SECOND
@@ -137,10 +138,18 @@ class TrainingWorkload(Workload):
         return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
 
     def supplies(self) -> MachineSupplies:
-        """The job's folder and secrets, and the secret by which nodes and controller authenticate each other."""
-        secrets = {**self._environment.secrets, SECRET_VARIABLE: self._secret.hex()}
+        """The job's folder and secrets, and what a node needs to take part; a rented one only under its own name."""
+        environment, secrets = self._environment, self._environment.secrets
         packages = (*NODE_PACKAGES, *store_packages(self._spec))
-        return MachineSupplies(secrets, self._environment.workdir, self._nodes.reach, packages, (NODE_PORT,))
+        if not environment.rented:
+            # The machines are processes of this user.
+            return MachineSupplies({**secrets, SECRET_VARIABLE: self._secret.hex()}, environment.workdir)
+        own = (environment.workdir, self._nodes.reach, packages, (NODE_PORT,), self._own_secrets)
+        return MachineSupplies(secrets, *own)
+
+    def _own_secrets(self, machine: str) -> Mapping[str, str]:
+        """The credentials of the node on a machine."""
+        return {SECRET_VARIABLE: credentials_of(self._secret, self._nodes.name(machine)).encoded().hex()}
 
     def turn(self, state: RunState, machines: Sequence[Machine], now: int) -> WorkReport:
         """Reports changes of machines to the controller, and listens to it for a moment."""
@@ -275,7 +284,13 @@ class TrainingWorkload(Workload):
                 with suppress(NotFound, Throttled, Unanswered):
                     self._environment.provider.link(known.id).assign(payload)
         exited = [machine for machine in machines if machine.exit_code is not None and machine.id in state.machines]
-        return tuple(machine.id for machine in exited if self._exited_alone(controller, state, machine))
+        useless = [machine.id for machine in exited if self._exited_alone(controller, state, machine)]
+        for held in state.alive:
+            if self._nodes.name(held.id) in controller.expelled and held.id not in useless:
+                # Its node does not do what a node does: the machine may be another's now.
+                self._lose(controller, held.id)
+                useless.append(held.id)
+        return tuple(useless)
 
     def _exited_alone(self, controller: AttachedJob, state: RunState, machine: Machine) -> bool:
         """Whether a node has exited although its machine is not being evicted or returned."""

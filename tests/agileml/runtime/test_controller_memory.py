@@ -15,6 +15,7 @@ from agileml.policies.stage import ClockSums
 from agileml.runtime import controller_process
 from agileml.runtime.controller_process import Memory
 from agileml.transport import Identity
+from agileml.transport.handshake import Reason
 
 
 def test_a_restarted_controller_reads_the_latest_record(tmp_path: Path) -> None:
@@ -48,14 +49,14 @@ def test_a_name_belongs_to_its_process_also_after_restarts(tmp_path: Path) -> No
     path = tmp_path / "memory"
     owner, other = Identity("t1", "first"), Identity("t1", "second")
     memory = Memory(path)
-    assert not memory.taken(other)
+    assert memory.refusal(other) is None
     memory.give(owner)
     memory.close()
     for _ in range(2):
         again = Memory(path)
-        assert again.taken(other)
-        assert again.taken(replace(other, name=heartbeat_name("t1")))
-        assert not again.taken(owner)
+        assert again.refusal(other) is Reason.TAKEN
+        assert again.refusal(replace(other, name=heartbeat_name("t1"))) is Reason.TAKEN
+        assert again.refusal(owner) is None
         again.close()
 
 

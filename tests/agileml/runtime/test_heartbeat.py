@@ -16,7 +16,7 @@ import pytest
 
 from agileml.apps.registry import TrainerSource
 from agileml.core.events import NodeLost
-from agileml.core.members import heartbeat_name, node_of
+from agileml.core.members import heartbeat_name
 from agileml.engines.base import Gone
 from agileml.engines.local.processes import Processes
 from agileml.job import Stopping, TrainingJob
@@ -30,6 +30,7 @@ from agileml.runtime.output import Printed, captured
 from agileml.runtime.prepared_job import PreparedJob, shape_of
 from agileml.runtime.rendezvous import FolderRendezvous
 from agileml.trainer import ParamReader, ParamView, Sample
+from agileml.transport.handshake import node_of
 from tests.agileml.engines.jobs import node_pid
 
 pytestmark = pytest.mark.usefixtures("left_behind")

@@ -11,14 +11,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agileml.core.events import NodeLost, StopJob
 from agileml.params.deltas import RowDelta
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
-from agileml.protocol.messages import Heartbeat, Leave, PartitionUpdate, Push, UpdateEntry
-from agileml.runtime.mailbox import Envelope, Mailbox
+from agileml.protocol.messages import (
+    Collected,
+    DoThis,
+    EndOfLife,
+    Heartbeat,
+    Leave,
+    PartitionUpdate,
+    Pull,
+    Push,
+    Recover,
+    Table,
+    Tally,
+    UpdateEntry,
+    Version,
+    Warned,
+)
+from agileml.runtime.mailbox import Envelope, Mailbox, codec
+from agileml.runtime.output import Printed
 from agileml.runtime.reconnection import ControllerConnection
-from agileml.runtime.rendezvous import FolderRendezvous, Rendezvous
+from agileml.runtime.rendezvous import Directory, FolderRendezvous, Rendezvous
+from agileml.runtime.results import Acknowledged
+from agileml.runtime.rights import MISCONDUCT
 from agileml.transport import Connected, Endpoint, FrameLimits, Identity, Lost, Rejected, TransportSettings
 from agileml.transport.codec import Codec
+from agileml.transport.handshake import Reason
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 
@@ -55,6 +75,11 @@ def received(*mailboxes: Mailbox, until: Callable[[list[object]], bool]) -> list
     raise AssertionError(f"only {events} came")
 
 
+def word(text: str) -> Pull:
+    """A message of one node to another."""
+    return Pull(1, text, 0, 0)
+
+
 def envelopes(events: list[object]) -> list[object]:
     return [event.message for event in events if isinstance(event, Envelope)]
 
@@ -67,18 +92,18 @@ def test_messages_stay_in_order_while_a_link_opens(mailbox: Callable[[str], Mail
         here.send("t1", Leave("turn"))
         for event in here.receive(0.002):
             if isinstance(event, Envelope) and sent < 40:
-                here.send("t2", Heartbeat(str(sent)))
+                here.send("t2", word(str(sent)))
                 sent += 1
         came += envelopes(list(there.receive(0.002)))
-    assert came == [Heartbeat(str(number)) for number in range(40)]
+    assert came == [word(str(number)) for number in range(40)]
 
 
 def test_nothing_is_lost_when_both_sides_connect_at_once(mailbox: Callable[[str], Mailbox]) -> None:
     one, two = mailbox("t1"), mailbox("t2")
-    one.send("t2", Heartbeat("t1"))
-    two.send("t1", Heartbeat("t2"))
+    one.send("t2", word("t1"))
+    two.send("t1", word("t2"))
     events = received(one, two, until=lambda events: len(envelopes(events)) == 2)
-    assert sorted(map(str, envelopes(events))) == sorted(map(str, [Heartbeat("t1"), Heartbeat("t2")]))
+    assert sorted(map(str, envelopes(events))) == sorted(map(str, [word("t1"), word("t2")]))
 
 
 def test_arrays_arrive(mailbox: Callable[[str], Mailbox]) -> None:
@@ -99,40 +124,40 @@ def any_envelope(events: list[object]) -> bool:
 
 def test_a_message_to_an_absent_process_is_dropped(mailbox: Callable[[str], Mailbox]) -> None:
     one = mailbox("t1")
-    one.send("t2", Heartbeat("old"))
+    one.send("t2", word("old"))
     assert any(isinstance(event, Rejected) for event in received(one, until=bool))
     two = mailbox("t2")
     # Without the first message, the second may mean nothing there.
-    one.send("t2", Heartbeat("of the same epoch"))
+    one.send("t2", word("of the same epoch"))
     one.begin_epoch()
-    one.send("t2", Heartbeat("new"))
-    assert envelopes(received(one, two, until=any_envelope)) == [Heartbeat("new")]
+    one.send("t2", word("new"))
+    assert envelopes(received(one, two, until=any_envelope)) == [word("new")]
 
 
 def test_after_a_message_was_lost_with_a_link_none_follows_in_that_epoch(mailbox: Callable[[str], Mailbox]) -> None:
     """It could be about something that the lost node was to tell; a recovery is coming."""
     one, two = mailbox("t1"), mailbox("t2")
-    one.send("t2", Heartbeat("first"))
+    one.send("t2", word("first"))
     received(one, two, until=any_envelope)
     two._endpoint.drop("t1", "it was cut")
     received(one, two, until=lambda events: any(isinstance(event, Lost) for event in events))
-    two.send("t1", Heartbeat("in between"))
-    one.send("t2", Heartbeat("in between"))
+    two.send("t1", word("in between"))
+    one.send("t2", word("in between"))
     for each in (one, two):
         each.begin_epoch()
-    one.send("t2", Heartbeat("after"))
-    assert envelopes(received(one, two, until=any_envelope)) == [Heartbeat("after")]
+    one.send("t2", word("after"))
+    assert envelopes(received(one, two, until=any_envelope)) == [word("after")]
 
 
 def test_messages_for_a_lost_controller_are_dropped(mailbox: Callable[[str], Mailbox]) -> None:
     node = mailbox("t1")
-    node.send(CONTROLLER, Heartbeat("before"))
+    node.send(CONTROLLER, Warned("t1", 1.0))
     controller, connection = mailbox(CONTROLLER), ControllerConnection(node)
     connection.maintain(1e9)
     events = received(node, controller, until=lambda events: sum(isinstance(each, Connected) for each in events) == 2)
     assert envelopes(events) == []
-    node.send(CONTROLLER, Heartbeat("after"))
-    assert envelopes(received(node, controller, until=any_envelope)) == [Heartbeat("after")]
+    node.send(CONTROLLER, Warned("t1", 2.0))
+    assert envelopes(received(node, controller, until=any_envelope)) == [Warned("t1", 2.0)]
 
 
 def test_the_controller_never_connects_to_nodes_and_waits_for_the_job_loop(mailbox: Callable[[str], Mailbox]) -> None:
@@ -165,9 +190,12 @@ CUT = TransportSettings(FrameLimits(body_bytes=90_000), max_queued_bytes=1 << 18
 """Messages are sent in buckets, and the queue takes only some of those of one message."""
 
 
-def large(number: int) -> Push:
+def large(number: int, to: str = "") -> Push | Collected:
     """A message so large that the queue does not take two of them."""
-    rows = RowDelta(None, np.full(200_000, number, np.float32))
+    values = np.full(200_000, number, np.float32)
+    if to == CONTROLLER:
+        return Collected("t1", 1, 0, Version(number, Tally(0, 0), [values]))
+    rows = RowDelta(None, values)
     return Push(1, "t1", number, (), (PartitionUpdate(0, (UpdateEntry(0, 0, [rows]),)),), -1)
 
 
@@ -180,11 +208,13 @@ def test_messages_that_find_a_full_queue_wait_and_arrive_in_order(
     (two if sender == CONTROLLER else one).reach(receiver if sender != CONTROLLER else sender)
     received(one, two, until=lambda events: sum(isinstance(event, Connected) for event in events) == 2)
     for number in range(20):
-        one.send(receiver, large(number))
+        one.send(receiver, large(number, receiver))
     came: list[int] = []
     for _ in range(50_000):
         assert not any(isinstance(event, Lost) for event in one.receive(0.002))
-        came += [message.clock for message in envelopes(list(two.receive(0.002))) if isinstance(message, Push)]
+        for message in envelopes(list(two.receive(0.002))):
+            came += [message.clock] if isinstance(message, Push) else []
+            came += [message.version.clock] if isinstance(message, Collected) else []
         if len(came) == 20:
             break
     assert came == list(range(20))
@@ -235,8 +265,8 @@ def test_the_controller_drops_a_node_that_reads_nothing_and_goes_on(mailbox: Cal
         controller.send("t1", large(number))
     (lost,) = [event for event in received(controller, until=bool) if isinstance(event, Lost)]
     assert (lost.peer, lost.reason.startswith("it does not read its messages")) == ("t1", True)
-    controller.send("t2", Heartbeat("still here"))
-    assert envelopes(received(controller, node, until=any_envelope)) == [Heartbeat("still here")]
+    controller.send("t2", Leave("still here"))
+    assert envelopes(received(controller, node, until=any_envelope)) == [Leave("still here")]
 
 
 def test_a_peer_that_sends_an_invalid_message_is_dropped(
@@ -249,7 +279,64 @@ def test_a_peer_that_sends_an_invalid_message_is_dropped(
             other.poll(0.005)
             list(one.receive(0.005))
         other.send("t1", "Push", b"nonsense")
-        other.send("t1", *Codec([Heartbeat]).encode(Heartbeat("t2")))
+        other.send("t1", *Codec([Pull]).encode(word("t2")))
         other.poll(0.005)
         events = received(one, until=lambda events: any(isinstance(event, Lost) for event in events))
-    assert all(not isinstance(event, Envelope) or event.message == Heartbeat("t2") for event in events)
+    assert all(not isinstance(event, Envelope) or event.message == word("t2") for event in events)
+
+
+# -- who may say what -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "message"),
+    [
+        ("t1", "t2", Leave("go")),
+        ("t1", "t2", Recover(9, 0, Table(0, (), (), ()), (), 0)),
+        ("t1", "t2", EndOfLife(1, "t3")),
+        ("t1", "t2", DoThis(1, "t3", 1, 1, ())),
+        ("t1", CONTROLLER, Warned("t2", 1.0)),
+        ("t1", CONTROLLER, Heartbeat("t1")),
+        ("t1", CONTROLLER, NodeLost("t2", "it is not")),
+        ("t1", CONTROLLER, StopJob()),
+        ("t1", CONTROLLER, Acknowledged(3)),
+        ("t1", CONTROLLER, Directory({"t2": ("tcp:10.0.0.1:1",)})),
+        ("t1@heartbeat", CONTROLLER, Heartbeat("t2")),
+        ("t1@heartbeat", CONTROLLER, Printed("t2", "words")),
+        ("t1", CONTROLLER, Printed("t1", "words")),
+        ("blobs/t1/a", CONTROLLER, Directory({"blobs/t1/a": ("tcp:10.0.0.1:1",)})),
+    ],
+    ids=str,
+)
+def test_who_says_what_is_not_for_it_to_say_is_shut_out(
+    rendezvous: Rendezvous, mailbox: Callable[[str], Mailbox], sender: str, receiver: str, message: object
+) -> None:
+    there = mailbox(receiver)
+    with closing(Endpoint(Identity(sender), SECRET)) as here:
+        linked(here, rendezvous, there)
+        here.send(receiver, *codec().encode(message))
+        here.poll(0.005)
+        (lost,) = [event for event in received(there, until=bool) if not isinstance(event, Connected)]
+        assert isinstance(lost, Lost)
+        assert lost.reason.startswith(f"{MISCONDUCT} {type(message).__name__}, which is not for it to say")
+        # The node has no more links, under whichever of its names.
+        assert there.refusal(Identity("t1@heartbeat")) is Reason.SHUT_OUT
+        assert there.refusal(Identity("t3")) is None
+
+
+def test_a_node_that_the_job_goes_on_without_is_shut_out_by_the_others(mailbox: Callable[[str], Mailbox]) -> None:
+    controller, node, gone = mailbox(CONTROLLER), mailbox("t1"), mailbox("t2")
+    node.reach(CONTROLLER)
+    gone.send("t1", word("before"))
+    received(controller, node, gone, until=any_envelope)
+    controller.send("t1", Directory({"t2": ()}))
+    events = received(controller, node, gone, until=lambda events: any(isinstance(each, Lost) for each in events))
+    assert {event.peer for event in events if isinstance(event, Lost)} <= {"t1", "t2"}
+    assert node.refusal(Identity("t2")) is Reason.SHUT_OUT
+
+
+def linked(here: Endpoint, rendezvous: Rendezvous, there: Mailbox) -> None:
+    here.connect(there.name, rendezvous.addresses(there.name)[0])
+    while not here.peers:
+        here.poll(0.005)
+        list(there.receive(0.005))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agileml.protocol.actions import CONTROLLER
-from agileml.protocol.messages import Heartbeat
+from agileml.protocol.messages import Pull
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.rendezvous import AddressBook, Directory, FolderRendezvous, LinkedRendezvous, listening_host
 from agileml.transport import BadAddress, Rejected, TcpAddress, UnixAddress, parse_host_port
@@ -128,10 +128,10 @@ def test_nodes_find_each_other_through_the_controller(
     if not shared:
         (folder / "t2" / "node.sock").unlink()
     # Before either has an address of the other: the message waits for it.
-    nodes["t1"].send("t2", Heartbeat("t1"))
+    nodes["t1"].send("t2", Pull(1, "t1", 0, 0))
     for node in nodes.values():
         node.reach(CONTROLLER)
-    assert turns(job, 1) == [Envelope("t1", Heartbeat("t1"))]
+    assert turns(job, 1) == [Envelope("t1", Pull(1, "t1", 0, 0))]
 
 
 def test_a_socket_that_does_not_answer_is_given_up_for_tcp(
@@ -144,8 +144,8 @@ def test_a_socket_that_does_not_answer_is_given_up_for_tcp(
         listener.bind(str(folder / "t2" / "node.sock"))
     for node in nodes.values():
         node.reach(CONTROLLER)
-    nodes["t1"].send("t2", Heartbeat("t1"))
-    assert turns(job, 1) == [Envelope("t1", Heartbeat("t1"))]
+    nodes["t1"].send("t2", Pull(1, "t1", 0, 0))
+    assert turns(job, 1) == [Envelope("t1", Pull(1, "t1", 0, 0))]
 
 
 class Router:
@@ -192,6 +192,6 @@ def test_a_node_behind_a_router_is_reached_at_the_routers_port(folder: Path) -> 
             # Machines behind different routers share no folder.
             (folder / name / "node.sock").unlink()
             nodes[name].reach(CONTROLLER)
-        nodes["t1"].send("t2", Heartbeat("t1"))
-        assert turns((controller, nodes), 1) == [Envelope("t1", Heartbeat("t1"))]
+        nodes["t1"].send("t2", Pull(1, "t1", 0, 0))
+        assert turns((controller, nodes), 1) == [Envelope("t1", Pull(1, "t1", 0, 0))]
         assert router.forwarded == 1

@@ -24,6 +24,7 @@ from agileml.transport import (
     TransportSettings,
     UnixAddress,
 )
+from agileml.transport.certificates import job_mark
 from agileml.transport.framing import encode
 from agileml.transport.handshake import Handshake, Identity
 from tests.agileml.transport.links import SECRET, Clock, Meeting
@@ -53,7 +54,7 @@ def stranger(meeting: Meeting) -> socket.socket:
 def member(meeting: Meeting, name: str = "m") -> socket.socket:
     """A socket that has passed the handshake and may now do what it likes."""
     sock = stranger(meeting)
-    handshake = Handshake(Identity(name, "node", "1"), SECRET, expected="a")
+    handshake = Handshake(Identity(name, "node", "1"), job_mark(SECRET), expected="a")
     sock.sendall(handshake.opening())
 
     def passed() -> bool:
@@ -89,7 +90,7 @@ def test_messages_of_a_new_link_follow_the_last_ones_of_the_earlier_link(meeting
     """The proof of the new connection is there before the last message on the old one."""
     a, b = meeting.pair()
     with stranger(meeting) as sock:
-        handshake = Handshake(Identity("b", "node", "1"), SECRET, expected="a")
+        handshake = Handshake(Identity("b", "node", "1"), job_mark(SECRET), expected="a")
         sock.sendall(handshake.opening())
         challenge = b""
 

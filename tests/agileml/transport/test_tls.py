@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+from base64 import b64decode
 
 import numpy as np
 import pytest
 
-from agileml.transport import BadSecret, Connected, Identity, Received, Rejected, TcpAddress
-from agileml.transport.certificates import certificate_and_key, contexts_of
+from agileml.transport import BadSecret, Connected, Identity, Received, Rejected, TcpAddress, connector
+from agileml.transport.certificates import certificate_and_key, contexts_of, credentials_of, job_mark
 from agileml.transport.handshake import Handshake
 from tests.agileml.transport.links import SECRET, Meeting
 
@@ -27,7 +28,57 @@ def test_every_process_derives_the_same_certificate_from_the_secret() -> None:
 
 def test_a_short_secret_is_refused() -> None:
     with pytest.raises(BadSecret, match="use at least 16"):
-        contexts_of(b"short")
+        credentials_of(b"short", "t1")
+
+
+def test_credentials_hold_neither_the_secret_nor_another_nodes_key() -> None:
+    mine, others = credentials_of(SECRET, "t1"), credentials_of(SECRET, "t2")
+    assert credentials_of(mine.encoded(), "t1") == mine
+    assert (
+        (mine.authority, mine.job)
+        == (others.authority, others.job)
+        == (certificate_and_key(SECRET)[0], job_mark(SECRET))
+    )
+    content = b64decode(mine.encoded().removeprefix(b"agileml-node:"))
+    for hidden in (SECRET, others.key, certificate_and_key(SECRET)[1]):
+        assert hidden not in content
+
+
+@pytest.mark.parametrize("encoded", [b"agileml-node:", b"agileml-node:AAAA", b"agileml-node:\xff\xfe"], ids=str)
+def test_damaged_credentials_are_refused(encoded: bytes) -> None:
+    with pytest.raises(BadSecret, match="the credentials of node 't1' are damaged"):
+        credentials_of(encoded, "t1")
+
+
+def test_credentials_are_for_one_name() -> None:
+    with pytest.raises(BadSecret, match="are for node 't1', not for 't2': each node has its own"):
+        credentials_of(credentials_of(SECRET, "t1").encoded(), "t2")
+
+
+def test_a_node_with_its_own_credentials_takes_part_in_all_its_processes(meeting: Meeting) -> None:
+    place, own = meeting.add("a").listen(HERE), credentials_of(SECRET, "b").encoded()
+    for name in ("b", "b@heartbeat", "blobs/b/1"):
+        meeting.add(name, secret=own).connect("a", place)
+        assert meeting.first(name, Connected).peer == "a"
+
+
+@pytest.mark.parametrize("claimed", ["controller", "c", "c@heartbeat", "blobs/c/1", "blobs/c/b", "b2"])
+def test_a_node_cannot_speak_as_another(meeting: Meeting, claimed: str) -> None:
+    """Its endpoint was changed to introduce itself under that name, with the certificate that it has."""
+    place, impostor = meeting.add("a").listen(HERE), meeting.add("b", secret=credentials_of(SECRET, "b").encoded())
+    impostor._connector._identity = Identity(claimed, "node", "1")
+    contexts = contexts_of(credentials_of(SECRET, "b"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connector, "credentials_of", lambda secret, name: name)
+        patch.setattr(connector, "contexts_of", lambda name: of_name(name, contexts))
+        impostor.connect("a", place)
+        rejected = meeting.first("a", Rejected)
+    assert rejected.reason == f"'b' introduced itself as {claimed!r}"
+    assert not meeting.of("a", Connected)
+
+
+def of_name(name: str, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    return contexts_of(credentials_of(SECRET, "a")) if name == "a" else contexts
 
 
 def test_messages_of_all_sizes_pass_both_ways(meeting: Meeting) -> None:
@@ -107,7 +158,7 @@ def test_who_does_not_speak_tls_is_refused(meeting: Meeting) -> None:
     place = meeting.add("a").listen(HERE)
     assert isinstance(place, TcpAddress)
     with socket.create_connection((place.host, place.port)) as plain:
-        plain.sendall(Handshake(Identity("b", "node", "1"), SECRET, expected="a").opening())
+        plain.sendall(Handshake(Identity("b", "node", "1"), job_mark(SECRET), expected="a").opening())
         plain.setblocking(False)
         meeting.until(lambda: closed(plain))
     assert not meeting.of("a", Connected)

@@ -1,0 +1,134 @@
+"""Who may say what, and which blobs a node may read and write: rights by name.
+
+Names are proven by certificates between computers (`agileml.transport.certificates`). A rented machine is a stranger's:
+it may do its own share of the work wrongly, and nothing else. So each process checks at its own door that a message is
+one that its sender may send, and that it speaks for nobody else; a sender that breaks the rules is shut out. What only
+the receiver's state can tell, such as who serves a partition, is checked in `agileml.roles.trust`.
+
+What must never happen: a process acts on a message whose sender had no right to send it. The table of these rights is
+in docs/internals/threats.md.
+"""
+
+import re
+from dataclasses import dataclass, fields, is_dataclass
+from math import isfinite
+
+from agileml.core.events import NodeLost, StopJob
+from agileml.core.members import is_heartbeat_process, may_send
+from agileml.errors import BadInput
+from agileml.protocol.actions import CONTROLLER, JOB_LOOP
+from agileml.protocol.messages import (
+    UNKNOWN_STEP,
+    BegunHelping,
+    CancelHelp,
+    Collect,
+    DoThis,
+    EndOfLife,
+    EndOfLifeSeen,
+    Handover,
+    HelpEnded,
+    NeedVersion,
+    Patch,
+    ProgressReport,
+    Pull,
+    Push,
+    Reads,
+    Restore,
+    Snapshot,
+    TakeShard,
+    Warned,
+)
+from agileml.runtime.output import Printed
+from agileml.runtime.rendezvous import Directory
+from agileml.runtime.results import Acknowledged, Settle
+from agileml.transport.handshake import BLOB_CLIENT, node_of
+
+MISCONDUCT = "it sent"
+"""A link that was closed because its peer broke the rules has a reason that begins with this."""
+
+_FROM_JOB_LOOP = frozenset({Warned, NodeLost, StopJob, Acknowledged, Settle})
+
+_AMONG_NODES = frozenset(
+    {Push, Pull, Reads, Snapshot, TakeShard, Handover, Patch, NeedVersion, Restore, EndOfLife, EndOfLifeSeen, Collect}
+    | {ProgressReport, DoThis, BegunHelping, CancelHelp, HelpEnded}
+)
+"""What nodes say to each other; a kind that only some jobs have says so itself. All other kinds are orders of the
+controller, or reports to it. A server passes on the controller's `Collect`."""
+
+_ABOUT_SENDER: dict[type, str] = {
+    **dict.fromkeys((EndOfLife, EndOfLifeSeen, NeedVersion), "node"),
+    **dict.fromkeys((ProgressReport, DoThis, BegunHelping, CancelHelp, HelpEnded), "worker"),
+}
+"""Messages among nodes with the field that must name the sender. A push or a pull may have been forwarded."""
+
+
+def may_say(sender: str, receiver: str, message: object) -> bool:
+    """Whether a process may send this message to that one."""
+    kind = type(message)
+    if sender == CONTROLLER:
+        return receiver == JOB_LOOP or kind not in _AMONG_NODES or kind is Collect
+    if receiver != CONTROLLER:
+        field = _ABOUT_SENDER.get(kind)
+        among = kind in _AMONG_NODES or getattr(kind, "among_nodes", False)
+        return among and (field is None or getattr(message, field) == sender)
+
+    match message:
+        case _ if sender == JOB_LOOP:
+            return kind in _FROM_JOB_LOOP
+        case Directory():
+            return message.addresses.keys() == {sender} and not sender.startswith(BLOB_CLIENT)
+        case Printed():
+            return is_heartbeat_process(sender) and message.node == node_of(sender)
+    # Whatever is no request, the server of blobs refuses.
+    return sender.startswith(BLOB_CLIENT) or may_send(sender, message)
+
+
+_CHECKPOINT = re.compile(r"checkpoints/p(\d{1,9})-c(\d{1,12})\.checkpoint")
+
+_READABLE = re.compile(rf"node\.job|{_CHECKPOINT.pattern}")
+
+Grant = tuple[int, int]
+"""A partition and a clock: the one checkpoint that a node was told to write."""
+
+
+def may_use(kind: str, name: str, granted: frozenset[Grant]) -> bool:
+    """Whether a node may read a blob, or write the one that it was told to write; it lists and deletes none."""
+    if kind == "read":
+        return _READABLE.fullmatch(name) is not None
+    match = _CHECKPOINT.fullmatch(name)
+    return kind == "write" and match is not None and (int(match[1]), int(match[2])) in granted
+
+
+class Implausible(BadInput):
+    """A report holds a number that no node of the job can mean."""
+
+
+_MOST = 1 << 53
+_COUNTED = {"partition": "partitions", "layer": "partitions", "shard": "shards"}
+_MAY_DIVERGE = frozenset({"loss_sum", "square", "losses", "sums"})
+"""What a training makes of these, which may be no number, is the training's own affair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the reports of a job's nodes can mean: how many partitions and shards there are."""
+
+    partitions: int = _MOST
+    shards: int = _MOST
+
+    def check(self, report: object) -> None:
+        """Raises Implausible for a report with a number out of bounds, for which the controller has no rule."""
+        for field in fields(report) if is_dataclass(report) else ():
+            value = getattr(report, field.name)
+            most = getattr(self, _COUNTED.get(field.name, ""), _MOST)
+            if field.name not in _MAY_DIVERGE and not _within(value, most):
+                raise Implausible(f"{type(report).__name__} whose {field.name} is {value!r:.80}")
+
+
+def _within(value: object, most: int) -> bool:
+    """Whether all whole numbers in a value are counts below `most`, and all others finite."""
+    if isinstance(value, int):
+        return 0 <= value < most
+    if isinstance(value, float):
+        return isfinite(value) and value >= UNKNOWN_STEP
+    return not isinstance(value, tuple) or all(_within(each, most) for each in value)
