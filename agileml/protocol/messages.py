@@ -147,7 +147,8 @@ class Waiting:
 class Handover:
     """A partition moves to the receiver. Without versions: the receiver is its backup and has been sent all of them.
 
-    The sender sends nothing more about this partition, so this is also its end-of-life mark.
+    The sender sends nothing more about this partition, so this is also its end-of-life mark. `former`: the nodes that
+    have had the partition in this epoch, the sender last; only they may forward what others sent for it.
     """
 
     epoch: int
@@ -158,6 +159,7 @@ class Handover:
     waiting: tuple[Waiting, ...]
     backup: str
     stamped: int
+    former: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,11 +505,15 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Unlinked:
-    """From a node to the controller: its link to a peer broke, or it does not get one."""
+    """From a node to the controller: its link to a peer broke, or it does not get one.
+
+    With `misconduct`, the node has closed the link, because the peer broke the rules.
+    """
 
     node: str
     peer: str
     reason: str
+    misconduct: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ from agileml.protocol.messages import (
 from agileml.roles.chunk_runner import ChunkRunner, WorkResult
 from agileml.roles.partitions import ServingRules
 from agileml.roles.server import Server
+from agileml.roles.trust import Forged, check_speaker
 from agileml.roles.version_requests import ServerTimes
 from agileml.roles.work_exchange import Helping, HelpMessage
 from agileml.roles.worker import Worker
@@ -66,6 +67,9 @@ MAX_PARTITIONS = 100_000
 """More would be a typing error."""
 
 MIN_FRAME_BYTES = 128
+
+MAX_EARLY = 100_000
+"""Messages of epochs that have not begun, which others enter a moment before."""
 
 _EPOCH_BEGINS = (Recover, Enter)
 
@@ -141,7 +145,7 @@ class Node:
         self.departure = Departure(name)
         self._out: list[Action] = []
         self._table = Table(0, (), (), ())
-        self._early: list[object] = []
+        self._early: list[tuple[object, str | None]] = []
         self._initial = _InitialModel(trainer, settings.seed, rule)
         chunk_runner = ChunkRunner(
             trainer,
@@ -175,15 +179,18 @@ class Node:
         """Introduces this node, also to a restarted controller."""
         return Hello(self.name, reliable, code, self.epoch, self.server.stable, self.server.holds())
 
-    def handle(self, message: object) -> list[Action]:
-        """Processes a message and returns the actions that follow from it."""
-        if self._in_time(message):
-            self._step(message)
+    def handle(self, message: object, sender: str | None = None) -> list[Action]:
+        """Processes a message and returns the actions that follow from it.
+
+        `sender` is the process that sent it. Forged: it is not for that process to say.
+        """
+        if self._in_time(message, sender):
+            self._step(message, sender)
             if self._early and isinstance(message, _EPOCH_BEGINS):
                 early, self._early = self._early, []
-                for held in early:
-                    if self._in_time(held):
-                        self._step(held)
+                for held, by in early:
+                    if self._in_time(held, by):
+                        self._step(held, by)
         return self._take_actions()
 
     def take_result(self, result: WorkResult) -> list[Action]:
@@ -216,7 +223,9 @@ class Node:
 
     # -- states --------------------------------------------------------------------------------------------------------
 
-    def _step(self, message: object) -> None:
+    def _step(self, message: object, sender: str | None = None) -> None:
+        if sender is not None and sender != CONTROLLER:
+            check_speaker(sender, message, self.server.transit.former)
         before = self.state
         transition = TRANSITIONS[before][type(message)]
         transition.method(self)(message)
@@ -234,11 +243,13 @@ class Node:
 
     # -- epochs --------------------------------------------------------------------------------------------------------
 
-    def _in_time(self, message: object) -> bool:
+    def _in_time(self, message: object, sender: str | None) -> bool:
         """Whether a message belongs to this epoch; keeps messages of later epochs, drops those of earlier ones."""
         epoch = getattr(message, "epoch", self.epoch)
         if epoch > self.epoch and not isinstance(message, _EPOCH_BEGINS):
-            self._early.append(message)
+            if len(self._early) >= MAX_EARLY:
+                raise Forged(f"{sender} sent more than {MAX_EARLY} messages of epochs that have not begun")
+            self._early.append((message, sender))
             return False
         return bool(epoch >= self.epoch)
 

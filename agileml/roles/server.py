@@ -250,6 +250,7 @@ class Server:
             tuple(waiting for group in served.readers.waiting.values() for waiting in group),
             message.backup,
             served.clock if message.backup == self.node else served.stamped,
+            (*self.transit.former.get(message.partition, ()), self.node),
         )
         self.transit.forward[served.partition] = message.to
         self.out.append(Send(message.to, handover))
@@ -261,6 +262,7 @@ class Server:
 
     def take_over(self, message: Handover) -> None:
         """Serves a partition from now on, once the patches it builds on are here."""
+        self.transit.former[message.partition] = message.former
         copy = self.backups.copies.get(message.partition)
         versions = {version.clock: version for version in message.versions}
         if not versions and copy is not None:

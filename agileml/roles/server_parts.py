@@ -102,17 +102,19 @@ class Place(Enum):
 class InTransit:
     """Partitions that move. `forward` names the owners of those that moved away, `shadows` are what is left of them.
 
-    `arriving` ones wait for patches, `early` messages for partitions.
+    `arriving` ones wait for patches, `early` messages for partitions. `former` names the nodes that have had a
+    partition before it came here: messages of others about it may come through them.
     """
 
     forward: dict[int, str] = field(default_factory=dict)
     shadows: dict[int, ServedPartition] = field(default_factory=dict)
     arriving: dict[int, Handover] = field(default_factory=dict)
     early: list[PartitionMessage] = field(default_factory=list)
+    former: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def begin(self) -> None:
         """An epoch begins: nothing is on its way."""
-        self.shadows, self.forward = {}, {}
+        self.shadows, self.forward, self.former = {}, {}, {}
         self.early.clear()
         self.arriving.clear()
 

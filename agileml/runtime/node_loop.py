@@ -17,6 +17,7 @@ from agileml.runtime.checkpoints import WRITERS, CheckpointQueue, ModelCheckpoin
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.reconnection import ControllerConnection
 from agileml.runtime.remote_blobs import blobs_of
+from agileml.runtime.rights import MISCONDUCT
 from agileml.runtime.role_specs import NodeRole, NodeT
 from agileml.runtime.vitals import Vitals
 from agileml.transport import Connected, Lost, Rejected
@@ -113,7 +114,7 @@ class NodeLoop(ABC, Generic[NodeT]):
         self._vitals.note_turn(now)
         for event in self._mailbox.receive(self._connection.timeout(now, self._longest_turn)):
             if isinstance(event, Envelope):
-                self._handle(event.message)
+                self._handle_envelope(event)
             else:
                 self._handle_link(event)
             # Large messages take time: a node that handles many of them must not look as if it hung.
@@ -121,6 +122,20 @@ class NodeLoop(ABC, Generic[NodeT]):
         if (reason := self._vitals.given_up) and not self._leaving:
             self._handle(Leave(reason, lost=True))
         self._end_turn()
+
+    def _handle_envelope(self, envelope: Envelope) -> None:
+        """Handles a message; another node whose message makes no sense is shut out, and the controller told."""
+        sender = envelope.sender
+        if sender in (CONTROLLER, self._role.name):
+            self._handle(envelope.message, sender)
+            return
+        try:
+            self._handle(envelope.message, sender)
+        except Exception as error:
+            # What the message has changed, the rollback that follows undoes.
+            why = f"{MISCONDUCT} {type(envelope.message).__name__}: {described(error)}"
+            log.error("%s: %s", sender, why, exc_info=error)
+            self._mailbox.shut_out(sender, why)
 
     def _handle_link(self, event: Connected | Lost | Rejected) -> None:
         """Raises PeerRefused if the controller will never accept this process."""
@@ -132,7 +147,8 @@ class NodeLoop(ABC, Generic[NodeT]):
                 self._rejection = event.reason
                 log.info("cannot reach the controller at %s yet: %s", event.address, event.reason)
         elif isinstance(event, Lost | Rejected) and event.peer is not None and tells_of_a_broken_link(event):
-            self._mailbox.send(CONTROLLER, Unlinked(self._role.name, event.peer, event.reason))
+            misconduct = event.reason.startswith(MISCONDUCT)
+            self._mailbox.send(CONTROLLER, Unlinked(self._role.name, event.peer, event.reason, misconduct))
         if isinstance(event, Lost) and event.peer != CONTROLLER and self._node is not None:
             self._decide(self._node.lose_link)
         if self._connection.handle(event, time.monotonic()):
@@ -145,7 +161,7 @@ class NodeLoop(ABC, Generic[NodeT]):
                 self._mailbox.send(CONTROLLER, self._node.hello(reliable, self._code))
                 self._mailbox.send(CONTROLLER, Ready(name))
 
-    def _handle(self, message: object) -> None:
+    def _handle(self, message: object, sender: str = CONTROLLER) -> None:
         """Handles a message of another process."""
         if isinstance(message, Leave) and message.lost and not self._leaving:
             self._given_up = f"{message.reason}{self._position()}"
@@ -153,7 +169,7 @@ class NodeLoop(ABC, Generic[NodeT]):
             # What was sent in earlier epochs is not wanted any more, and some peers may be gone.
             self._mailbox.begin_epoch()
         if self._node is not None:
-            self._decide(self._node.handle, message)
+            self._decide(self._node.handle, message, sender)
         elif isinstance(message, Leave):
             self._decide(lambda: [Exit(message.reason)])
 

@@ -92,10 +92,12 @@ class NodeProcess(NodeLoop[Node]):
             self._carry_out(self._actions.popleft())
 
     def _decisions(self, decide: Callable[..., Iterable[Action]], *arguments: object) -> list[Action]:
-        """The node's actions; if it cannot go on, neither can the job."""
+        """The node's actions; if it cannot go on, neither can the job, unless that is another node's fault."""
         try:
             return list(decide(*arguments))
         except AgileMLError as error:
+            if self._node is not None and decide == self._node.handle and arguments[-1] != CONTROLLER:
+                raise
             return self._report_broken(error)
 
     def _report_broken(self, error: BaseException) -> list[Action]:

@@ -64,28 +64,37 @@ class BrokenLinks:
     def __init__(self, grace: float) -> None:
         self._grace = grace
         self._epoch = 0
-        self._reports: dict[tuple[str, str], tuple[float, str]] = {}
-        """By link that broke in this epoch, when and why."""
+        self._reports: dict[tuple[str, str], tuple[float, Unlinked]] = {}
+        """By link that broke in this epoch, when and what was reported."""
+        self._believed: set[str] = set()
+        """Nodes because of whose word another node was given up. A second word counts against them."""
 
     def report(self, unlinked: Unlinked, epoch: int, now: float) -> None:
         """Notes a link; the first report of an epoch counts."""
         self._turn(epoch)
-        self._reports.setdefault((unlinked.node, unlinked.peer), (now, unlinked.reason))
+        self._reports.setdefault((unlinked.node, unlinked.peer), (now, unlinked))
 
     def victim(self, members: Members, epoch: int, now: float) -> tuple[str, str] | None:
-        """The node to give up, and why: the one with most broken links, of two transient nodes the younger."""
+        """The node to give up, and why: the one with most broken links; of two, the one that the other accuses of
+        misconduct; of two transient nodes the younger.
+
+        Which of two nodes lies cannot be told: a node can have one other given up, and is the next itself.
+        """
         self._turn(epoch)
         self._reports = {pair: seen for pair, seen in self._reports.items() if all(map(members.alive, pair))}
         overdue = [pair for pair, (at, _) in self._reports.items() if now - at > self._grace]
         if not overdue:
             return None
         broken = Counter(name for pair in {frozenset(pair) for pair in self._reports} for name in pair)
+        accusers = {pair for pair in self._reports if self._reports[pair][1].misconduct}
+        guilty = {node if node in self._believed else peer for node, peer in accusers}
         name = max(
             {name for pair in overdue for name in pair},
-            key=lambda name: (broken[name], not members[name].reliable, members[name].rank),
+            key=lambda name: (broken[name], name in guilty, not members[name].reliable, members[name].rank),
         )
+        self._believed.update(node for node, peer in accusers if peer == name)
         node, peer = next(pair for pair in overdue if name in pair)
-        return name, f"no link between {node} and {peer}: {self._reports[node, peer][1]}"
+        return name, f"no link between {node} and {peer}: {self._reports[node, peer][1].reason}"
 
     def _turn(self, epoch: int) -> None:
         if epoch != self._epoch:

@@ -41,8 +41,11 @@ class NodeMachine(Protocol):
         """Introduces this node, also to a restarted controller."""
         ...
 
-    def handle(self, message: object) -> Iterable[Action]:
-        """Processes a message; carry out each action that follows from it before you ask for the next."""
+    def handle(self, message: object, sender: str | None = None) -> Iterable[Action]:
+        """Processes a message; carry out each action that follows from it before you ask for the next.
+
+        `sender` is the process that sent it.
+        """
         ...
 
     def lose_link(self) -> Iterable[Action]:

@@ -318,7 +318,7 @@ class JobSimulation(Generic[NodeT, ControlT]):
     def _deliver(self, sender: str, receiver: str, message: object) -> None:
         node = self.nodes.get(receiver)
         if node is not None:
-            if actions := node.handle(message):
+            if actions := node.handle(message, sender):
                 self._act(receiver, actions)
         elif receiver == CONTROLLER:
             self._control(message, sender)

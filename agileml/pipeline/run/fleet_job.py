@@ -31,7 +31,7 @@ from agileml.pipeline.run.node import PipelineNode, PipelineTask
 from agileml.pipeline.run.stage_program import check_joint_update
 from agileml.pipeline.run.training import PipelinePlan, elastic_settings, model_of_layers
 from agileml.pipeline.tensor_parts import PipelineFrame
-from agileml.protocol.actions import Action, Save
+from agileml.protocol.actions import CONTROLLER, Action, Save
 from agileml.protocol.messages import Leave, Version
 from agileml.runtime.node_loop import NodeLoop
 from agileml.runtime.rendezvous import Rendezvous
@@ -188,13 +188,13 @@ class PipelineProcess(NodeLoop[PipelineNode]):
         self._vitals.note_loaded(source.target if source.target == _COPIED else f"the model {source.target}")
         self._node = PipelineNode(self._role.name, task)
 
-    def _handle(self, message: object) -> None:
+    def _handle(self, message: object, sender: str = CONTROLLER) -> None:
         if isinstance(message, Leave):
-            super()._handle(message)
+            super()._handle(message, sender)
             return
         epoch: int = getattr(message, "epoch", 0)
         with self._vitals.step(first=self._warm_epoch != epoch, at=(epoch, 0)):
-            super()._handle(message)
+            super()._handle(message, sender)
         if isinstance(message, RunBatches):
             self._warm_epoch = epoch
 

@@ -56,7 +56,7 @@ class PipelineNode:
         """Introduces this node, also to a restarted controller."""
         return Hello(self.name, reliable, code)
 
-    def handle(self, message: object) -> Iterator[Action]:
+    def handle(self, message: object, sender: str | None = None) -> Iterator[Action]:  # noqa: ARG002 - any node's frames
         """Follows an instruction of the controller, or takes a frame of another node."""
         match message:
             case TakeSeat():
