@@ -1,6 +1,6 @@
 """The work of a machine: a payload, which its agent runs, and the task of a job's node.
 
-Both are plain text, without any secret. A task is passed as one JSON argument of the payload's command.
+Both are plain text, without any secret. A task is passed as JSON in the environment of the payload's command.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 from spotctl.agent.container.podman import Container
 from spotctl.agent.errors import BrokenProtocol
+from spotctl.agent.layout import TASK_VARIABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,13 @@ class Payload:
             raise BrokenProtocol(f"{str(values)[:60]} is not a payload: {type(error).__name__} {error}") from None
 
 
+NODE = (
+    "import os, sys; from spotctl.agent.node import main;"
+    f" sys.exit(main([sys.argv[1], os.environ.pop('{TASK_VARIABLE}'), *sys.argv[2:]]))"
+)
+"""The code of a node's process, whose task is in `TASK_VARIABLE`: also for machines with modules of an earlier version,
+which read only arguments."""
+
 OTHER_NODE = "node-{rank}"
 """The folder of a node's own files within a folder that all nodes share."""
 
@@ -103,7 +111,7 @@ class NodeTask:
     near: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The command-line argument."""
+        """The text that a node gets."""
         # Agents of earlier versions do not know `near`.
         return json.dumps({name: value for name, value in asdict(self).items() if value or name != "near"})
 
