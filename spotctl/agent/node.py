@@ -168,10 +168,12 @@ class CommandNode:
             every = CheckpointPlanReader(self._plan).every()
             variables |= {CHECKPOINT_VARIABLE: str(self._checkpoint), PLAN_VARIABLE: str(self._plan)}
             variables |= {EVERY_VARIABLE: f"{every:.3f}"}
+
         for variable in self._task.outputs:
             folder = self._scratch / "outputs" / variable
             folder.mkdir(parents=True, exist_ok=True)
             variables[variable] = str(folder)
+
         texts = {RUN_VARIABLE: self._task.run, SETUP_VARIABLE: self._task.setup}
         return variables | {name: text for name, text in texts.items() if text}
 

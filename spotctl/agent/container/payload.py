@@ -9,8 +9,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spotctl.agent.container.podman import Container
+from spotctl.agent.container.processes import BEHIND_SETUP, WITH_SETUP
 from spotctl.agent.errors import BrokenProtocol
-from spotctl.agent.layout import TASK_VARIABLE
+from spotctl.agent.layout import SETUP_VARIABLE, TASK_VARIABLE
+
+NODE = (
+    "import os, sys; from spotctl.agent.node import main;"
+    f" sys.exit(main([sys.argv[1], os.environ.pop('{TASK_VARIABLE}'), *sys.argv[2:]]))"
+)
+"""The code of a node's process, whose task is in `TASK_VARIABLE`: also for machines with modules of an earlier version,
+which read only arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,20 @@ class Payload:
             "grace_seconds": self.grace_seconds,
         }
 
+    def in_former_words(self) -> dict[str, Any]:
+        """`to_json` as in versions in which tasks and setups were arguments: a request of theirs may be repeated."""
+        values = self.to_json()
+        command, variables = values["command"], values["environment"]
+        if TASK_VARIABLE in variables and NODE in command:
+            at = command.index(NODE)
+            action = command[at + 1]
+            command[at - 1 : at + 2] = ["-m", "spotctl.agent.node", action, variables.pop(TASK_VARIABLE)]
+
+        if SETUP_VARIABLE in variables and BEHIND_SETUP[2] in command:
+            at = command.index(BEHIND_SETUP[2])
+            command[at : at + 2] = [WITH_SETUP, "setup", variables.pop(SETUP_VARIABLE)]
+        return values
+
     @classmethod
     def from_json(cls, values: Any) -> "Payload":  # noqa: ANN401 - JSON from outside
         """The inverse of `to_json`. BrokenProtocol: the values are not a payload."""
@@ -58,13 +80,6 @@ class Payload:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise BrokenProtocol(f"{str(values)[:60]} is not a payload: {type(error).__name__} {error}") from None
 
-
-NODE = (
-    "import os, sys; from spotctl.agent.node import main;"
-    f" sys.exit(main([sys.argv[1], os.environ.pop('{TASK_VARIABLE}'), *sys.argv[2:]]))"
-)
-"""The code of a node's process, whose task is in `TASK_VARIABLE`: also for machines with modules of an earlier version,
-which read only arguments."""
 
 OTHER_NODE = "node-{rank}"
 """The folder of a node's own files within a folder that all nodes share."""

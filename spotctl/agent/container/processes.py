@@ -23,7 +23,7 @@ MARK = "SPOTCTL_MACHINE"
 CANNOT_START = 127
 """The exit code of a command that could not be started; a shell uses the same."""
 
-_WITH_SETUP = '(eval "$1") && shift && exec "$@"'
+WITH_SETUP = '(eval "$1") && shift && exec "$@"'
 """Runs the setup in a subshell, then replaces this shell by the rest of the command."""
 
 SHELL = ("/bin/sh", "-c", f'eval "unset {RUN_VARIABLE}; ${RUN_VARIABLE}"')
@@ -92,7 +92,7 @@ class RunningCommand:
 
 def after_setup(setup: str, command: Sequence[str]) -> list[str]:
     """The command, behind its setup if there is one."""
-    return ["/bin/sh", "-c", _WITH_SETUP, "setup", setup, *command] if setup else list(command)
+    return ["/bin/sh", "-c", WITH_SETUP, "setup", setup, *command] if setup else list(command)
 
 
 def start_group(
@@ -226,6 +226,7 @@ def environment_of(pid: int) -> dict[str, str]:
     except (PermissionError, FileNotFoundError, ProcessLookupError):
         return {}
     pairs = (variable.partition(b"=") for variable in variables)
+
     # A zombie's environment is empty, so a marked process is alive.
     known = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
     return {name: value for name, value in known.items() if name not in OF_ONE_PROCESS}
