@@ -35,7 +35,7 @@ else:
 
 
 class LogEvent:
-    """What all events share: one `commits` if it can raise what `log.budget` counts as committed.
+    """The root of all events: one `commits` if it can raise what `log.budget` counts as committed.
 
     The runner writes such an intent only within the budget, and no budget is set past any such event.
     """
