@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from functools import cache
 from typing import Any, get_type_hints
 
 import pytest
@@ -98,7 +97,6 @@ TYPED: Mapping[Any, tuple[Any, ...]] = {
 }
 
 
-@cache
 def choices(kind: type[Event]) -> dict[str, tuple[Any, ...]]:
     """What the fields of a class of events are drawn from; nothing for those that keep their defaults."""
     hints = get_type_hints(kind)
@@ -112,9 +110,9 @@ def choices(kind: type[Event]) -> dict[str, tuple[Any, ...]]:
 
 
 def samples(kind: type[Event]) -> Iterator[Event]:
-    draw = random.Random(kind.__name__)
+    draw, drawn_from = random.Random(kind.__name__), choices(kind)
     for _ in range(SAMPLES):
-        yield kind(**{name: draw.choice(values) for name, values in choices(kind).items()})
+        yield kind(**{name: draw.choice(values) for name, values in drawn_from.items()})
 
 
 def folded(events: tuple[Event, ...], state: RunState | None = None) -> RunState:
@@ -136,5 +134,10 @@ def test_a_class_says_whether_its_events_can_raise_what_is_committed(kind: type[
 
 def test_what_the_runner_decides_on_is_never_only_a_fact() -> None:
     """Its intents that cost money commit it before they are sent; to return machines needs no budget."""
-    costs = {ev.RentIntended: True, ev.RenewIntended: True, ev.BidIntended: True, ev.ReturnIntended: False}
+    costs: dict[type[ev.LogEvent], bool] = {
+        ev.RentIntended: True,
+        ev.RenewIntended: True,
+        ev.BidIntended: True,
+        ev.ReturnIntended: False,
+    }
     assert {kind: kind.commits for kind in costs} == costs
