@@ -43,5 +43,13 @@ LEASE_VARIABLE = "SPOTCTL_LEASE"
 Without it, the job has no lease and runs as long as it likes.
 """
 
+TASK_VARIABLE, RUN_VARIABLE, SETUP_VARIABLE = "SPOTCTL_TASK", "SPOTCTL_RUN_TEXT", "SPOTCTL_SETUP_TEXT"
+OF_ONE_PROCESS = (TASK_VARIABLE, RUN_VARIABLE, SETUP_VARIABLE)
+"""Environment variables with a node's task, and with the text of a job's `run` and `setup` for the shell that runs it.
+
+Every user of a computer can read the arguments of all processes, but only the environment of their own. Each variable
+is for one process, which does not pass it on.
+"""
+
 PYTHON_VARIABLE = "SPOTCTL_PYTHON"
 """The environment variable with the version of that Python, as 3.12: the packages that were brought are for it."""

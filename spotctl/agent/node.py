@@ -1,4 +1,4 @@
-"""A node of a job: `python -m spotctl.agent.node prepare|run|become TASK [COMMAND...]`, in the job's folder.
+"""A node of a job, in the job's folder. Its task comes in the environment: see `NODE` in `container.payload`.
 
 `prepare` copies the job's data to the machine and runs its setup. `become` copies the data, and goes on as another
 command: the node of a training. `run` restores the checkpoint, runs the command in a process group of its own, and
@@ -25,11 +25,11 @@ from spotctl.agent.checkpoints.stored import note_ended
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import OTHER_NODE, NodeTask
 from spotctl.agent.container.podman import NO_CONTAINER, PROCESSES_VARIABLE, ensure_image, gpus
-from spotctl.agent.container.processes import MARK, RunningCommand, after_setup, cut_short, marked
+from spotctl.agent.container.processes import BEHIND_SETUP, MARK, SHELL, RunningCommand, cut_short, marked
 from spotctl.agent.data.patience import patiently
 from spotctl.agent.data.transfer import deliver, local_copy
 from spotctl.agent.errors import AgentError, ContainerRefused
-from spotctl.agent.layout import LEASE_VARIABLE
+from spotctl.agent.layout import LEASE_VARIABLE, RUN_VARIABLE, SETUP_VARIABLE
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease.lease_files import LeaseGrantor
 
@@ -52,7 +52,9 @@ def prepare(task: NodeTask, environment: Mapping[str, str]) -> int:
     if task.container is not None:
         ensure_image(task.container, environment)
         return 0
-    return subprocess.run(["/bin/sh", "-c", task.setup], env=full, check=False).returncode if task.setup else 0
+    if not task.setup:
+        return 0
+    return subprocess.run(SHELL, env={**full, RUN_VARIABLE: task.setup}, check=False).returncode
 
 
 def become(task: NodeTask, command: Sequence[str]) -> NoReturn:
@@ -151,10 +153,10 @@ class CommandNode:
 
     def _words(self) -> list[str]:
         """The program, perhaps in its container."""
-        task, words = self._task, ["/bin/sh", "-c", self._task.run]
+        task = self._task
         if task.container is None:
-            return words
-        words = after_setup(task.setup, words)
+            return list(SHELL)
+        words = [*BEHIND_SETUP, *SHELL] if task.setup else SHELL
         variables = (*task.container.variables, *task.environment, *task.data, *task.outputs)
         return replace(task.container, variables=variables, folders=(task.cache,)).runs(sys.executable, words)
 
@@ -166,11 +168,14 @@ class CommandNode:
             every = CheckpointPlanReader(self._plan).every()
             variables |= {CHECKPOINT_VARIABLE: str(self._checkpoint), PLAN_VARIABLE: str(self._plan)}
             variables |= {EVERY_VARIABLE: f"{every:.3f}"}
+
         for variable in self._task.outputs:
             folder = self._scratch / "outputs" / variable
             folder.mkdir(parents=True, exist_ok=True)
             variables[variable] = str(folder)
-        return variables
+
+        texts = {RUN_VARIABLE: self._task.run, SETUP_VARIABLE: self._task.setup}
+        return variables | {name: text for name, text in texts.items() if text}
 
     def _deliver(self) -> None:
         """Copies the first node's outputs to the job's destination, and other nodes' outputs to folders below that."""
@@ -202,7 +207,10 @@ def _say(line: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Prepares the machine, runs the node, or becomes another command; returns the exit code."""
+    """Prepares the machine, runs the node, or becomes another command; returns the exit code.
+
+    `arguments` are `prepare`, `run` or `become`, the task, and that command.
+    """
     what, text, *command = arguments
     try:
         task = NodeTask.from_json(text)

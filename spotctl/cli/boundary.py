@@ -105,7 +105,7 @@ def warning_line(message: Warning | str, *_: object) -> str:
 
 
 def _say(text: str) -> None:
-    from spotctl.show.printable import printable, width_of, wrapped
+    from spotctl.home.printable import printable, width_of, wrapped
 
     # A command in a message can be copied only if no word is broken.
     sys.stderr.write(f"{wrapped(printable(f'spotctl: {text}'), width_of(sys.stderr))}\n")

@@ -68,7 +68,7 @@ def launch(
     from spotctl.files.job.reader import load
 
     session: Session = context.obj
-    specs = [load(file, to_launch=True) for file in files]
+    specs = [load(file, home=session.settings.home, to_launch=True) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli.runs import launches, window
     from spotctl.cli.runs.launches import launch_here

@@ -60,7 +60,7 @@ def plan(
     from spotctl.files.job.reader import load
 
     session: Session = context.obj
-    specs = [load(file) for file in files]
+    specs = [load(file, home=session.settings.home) for file in files]
     # Imported here, so that a refused file costs none of it.
     from spotctl.cli.doctor_checks import FINDINGS, report
     from spotctl.cli.progress import planning

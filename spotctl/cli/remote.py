@@ -15,8 +15,8 @@ from pricing_data.units import moment
 from spotctl.cli.options import JobArgument
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
+from spotctl.home.printable import printable
 from spotctl.home.wall_clock import wall_us
-from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from spotctl.clouds.provider import CloudProvider

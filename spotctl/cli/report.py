@@ -13,6 +13,7 @@ import typer
 from pricing_data.units import counted
 from spotctl.cli.session import JsonOption, Session
 from spotctl.home.errors import BadRequest
+from spotctl.home.printable import printable
 from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def cost(
         return
     texts = _formatted(report, chosen_format, later)
     if out is None:
-        sys.stdout.writelines(texts)
+        sys.stdout.writelines(map(printable, texts) if sys.stdout.isatty() else texts)
     else:
         write(out, texts)
         session.remark(f"wrote {out}")

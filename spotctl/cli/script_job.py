@@ -133,7 +133,7 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     text, command = job_text(script, ScriptAnswers(), is_trial=True)
     if command.missing:
         return Judgement(Verdict.NOT_SEEN, f"only a person can give {', '.join(command.missing)}")
-    spec = replace(loads(text, request.job), workdir=script.folder)
+    spec = replace(loads(text, request.job, session.settings.home), workdir=script.folder)
     seen = tried(session, spec, request.allowed, changed)
     if changed:
         seen = replace(seen, saw=f"with {counted(count, 'changed line')}: {seen.saw}")
@@ -195,7 +195,7 @@ def _cost(session: Session, request: ScriptRequest, answers: ScriptAnswers) -> s
     from spotctl.show.plans.summary import restart_words
 
     try:
-        planned = stored_plans([load(request.job)], session.settings, "", "")
+        planned = stored_plans([load(request.job, home=session.settings.home)], session.settings, "", "")
         return restart_words(planned.plans[0]) or "an eviction starts it from scratch"
     except (SpotctlError, PricingDataError, BidBrainError):
         return f"each eviction starts it from scratch and loses all work so far, up to {span_text(answers.span)}"

@@ -97,7 +97,7 @@ def is_debug(context: typer.Context) -> bool:
 
 
 def _write(stream: TextIO, lines: Iterable[str], indent: int | None = None) -> None:
-    from spotctl.show.printable import printable, width_of, wrapped
+    from spotctl.home.printable import printable, width_of, wrapped
 
     width = width_of(stream)
     stream.writelines(f"{wrapped(printable(line), width, indent)}\n" for line in lines)

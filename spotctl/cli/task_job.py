@@ -42,7 +42,7 @@ def write_task_job(session: Session, file: YamlFile, job: Path, *, force: bool, 
     named = content.get("name")
     text = draft.text(named if isinstance(named, str) and named else file.path.name.lstrip(".").partition(".")[0])
     try:
-        loads(text, job)
+        loads(text, job, session.settings.home)
     except BadRequest as error:
         raise BadRequest(f"{file.path}: gives a job that is refused: {error}") from error
     write_new(job, editor_line(session.settings.home) + text, force=force, cure=_OVERWRITE)

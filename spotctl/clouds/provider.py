@@ -109,9 +109,10 @@ class MachineRequest:
 
 def same_request(known: MachineRequest, other: MachineRequest) -> bool:
     """Whether two requests differ only in what may change when a request is repeated."""
-    may_differ: dict[str, Any] = {"lease_until": 0, "secrets": {}, "silent": ()}
+    may_differ: dict[str, Any] = {"lease_until": 0, "secrets": {}, "silent": (), "payload": None}
     first, second = (replace(request, tags=dict(request.tags), **may_differ) for request in (known, other))
-    return first == second
+    payload, repeated = (request.payload and request.payload.in_former_words() for request in (known, other))
+    return first == second and payload == repeated
 
 
 def fingerprint(request: MachineRequest) -> str:
@@ -122,7 +123,7 @@ def fingerprint(request: MachineRequest) -> str:
         request.count,
         request.bid,
         dict(request.tags),
-        None if request.payload is None else request.payload.to_json(),
+        None if request.payload is None else request.payload.in_former_words(),
         (request.image, request.identity, request.disk_gib, request.network),
         # Requests that earlier versions made keep their fingerprint.
         *(("close",) if request.close else ()),

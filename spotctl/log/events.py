@@ -8,7 +8,7 @@ those named `wall_us` on this computer's; prices are nano-dollars per hour.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from pricing_data.market import Market
 
@@ -34,8 +34,18 @@ else:
         of = Market
 
 
+class LogEvent:
+    """The root of all events: one `commits` if it can raise what `log.budget` counts as committed.
+
+    The runner writes such an intent only within the budget, and no budget is set past any such event.
+    """
+
+    __slots__ = ()
+    commits: ClassVar[bool] = False
+
+
 @dataclass(frozen=True, slots=True)
-class RunBegan:
+class RunBegan(LogEvent):
     """A run of a job begins; `spec` is the job as it was read, `folder` the rendezvous folder of its processes.
 
     `deadline` is the moment that the job's deadline meant at launch, in the provider's time (microseconds UTC). Logs
@@ -54,7 +64,7 @@ class RunBegan:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotasShared:
+class QuotasShared(LogEvent):
     """The run may use other parts of the quotas from now on, as a round of the queue has divided them: every later plan
     keeps to them. While it `waits` for its next turn, it may hold no spot machine."""
 
@@ -63,14 +73,14 @@ class QuotasShared:
 
 
 @dataclass(frozen=True, slots=True)
-class RunResumed:
+class RunResumed(LogEvent):
     """Another process resumes the run."""
 
     wall_us: int
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(LogEvent):
     """A decision of the strategy that asks for something: the instructions in words, and the reason.
 
     `departures` say which of the purchases the plan did not begin with, and why it did not, with the figures of then
@@ -100,7 +110,7 @@ class OnDemandOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(LogEvent):
     """The expected cost in dollars and duration in hours; `assumed` if the amount of work was not known.
 
     `instead` are the machines with which savings are compared. `turns` are the machines, besides reliable ones, that a
@@ -118,13 +128,14 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class RentIntended:
+class RentIntended(LogEvent):
     """An order is about to be placed: a number of machines of one market, as one allocation.
 
     `disk` and `address` are the additional prices of each machine's disk and address, in nano-dollars per hour. Of
     reserved machines, `on_demand` is what they cost the user, and `list_price` the on-demand price; 0 if unknown.
     """
 
+    commits: ClassVar[bool] = True
     intent: int
     market: MarketText
     machines: int
@@ -148,15 +159,16 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Rented:
+class Rented(LogEvent):
     """The machines that an order brought, which may be fewer than ordered."""
 
+    commits: ClassVar[bool] = True
     intent: int
     machines: tuple[Granted, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RentRefused:
+class RentRefused(LogEvent):
     """An order brought no machines; `why` is the name of the error, and `unknown` the code of one in no table. `scope`
     is how far the refusal reaches, if further than the order's market."""
 
@@ -168,30 +180,31 @@ class RentRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderSettled:
+class OrderSettled(LogEvent):
     """The result of an order without an answer is known: a later list of the provider has no more of its machines."""
 
     intent: int
 
 
 @dataclass(frozen=True, slots=True)
-class RenewIntended:
+class RenewIntended(LogEvent):
     """Leases are about to be extended."""
 
+    commits: ClassVar[bool] = True
     intent: int
     machines: tuple[str, ...]
     lease_until: int
 
 
 @dataclass(frozen=True, slots=True)
-class Renewed:
+class Renewed(LogEvent):
     """The leases were extended, except those of machines that are gone."""
 
     intent: int
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnIntended:
+class ReturnIntended(LogEvent):
     """Machines are about to be returned."""
 
     intent: int
@@ -200,14 +213,14 @@ class ReturnIntended:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(LogEvent):
     """The provider has accepted the return."""
 
     intent: int
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnScheduled:
+class ReturnScheduled(LogEvent):
     """An allocation works on until a moment and is then returned; with `machines`, only these machines."""
 
     allocation: int
@@ -216,10 +229,11 @@ class ReturnScheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class BidIntended:
+class BidIntended(LogEvent):
     """The bid of a machine is about to be raised; `why` has the figures. From here on it counts, unless its outcome
     says otherwise."""
 
+    commits: ClassVar[bool] = True
     intent: int
     id: str
     bid: int
@@ -227,12 +241,13 @@ class BidIntended:
 
 
 @dataclass(frozen=True, slots=True)
-class BidChanged:
+class BidChanged(LogEvent):
     """The bid of a machine, as its cloud has it: the outcome of an intent, or (`intent` 0) found in a list.
 
     `refused` is why the cloud has not raised it.
     """
 
+    commits: ClassVar[bool] = True
     intent: int
     id: str
     bid: int
@@ -240,7 +255,7 @@ class BidChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class HostsListed:
+class HostsListed(LogEvent):
     """A look at a market in which each host runs the highest bid: how many hosts a bid could have, and the lowest of
     their minimum bids; 0 without any."""
 
@@ -250,7 +265,7 @@ class HostsListed:
 
 
 @dataclass(frozen=True, slots=True)
-class BootAdvanced:
+class BootAdvanced(LogEvent):
     """A booting machine shows a sign of life: it has come to a stage, or moves on within it. `sign` differs from one
     sign of a stage to the next."""
 
@@ -260,7 +275,7 @@ class BootAdvanced:
 
 
 @dataclass(frozen=True, slots=True)
-class BootSilent:
+class BootSilent(LogEvent):
     """A booting machine counts as silent, and is returned; `console` is the end of what its console shows."""
 
     id: str
@@ -269,14 +284,14 @@ class BootSilent:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineRan:
+class MachineRan(LogEvent):
     """A machine was first seen running."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
-class MachineWarned:
+class MachineWarned(LogEvent):
     """A machine will be evicted at the deadline."""
 
     id: str
@@ -286,7 +301,7 @@ class MachineWarned:
 
 
 @dataclass(frozen=True, slots=True)
-class CardsUsed:
+class CardsUsed(LogEvent):
     """How busy a machine's GPUs are from now on, and how full their memory is, in percent; None: unknown."""
 
     id: str
@@ -295,7 +310,7 @@ class CardsUsed:
 
 
 @dataclass(frozen=True, slots=True)
-class TrafficCounted:
+class TrafficCounted(LogEvent):
     """Bytes that a machine has received and sent since it started."""
 
     id: str
@@ -304,7 +319,7 @@ class TrafficCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineEnded:
+class MachineEnded(LogEvent):
     """A machine is gone: since when, and why."""
 
     id: str
@@ -313,17 +328,19 @@ class MachineEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class MachineListedAgain:
+class MachineListedAgain(LogEvent):
     """A machine that was missing in the provider's list, and counted as gone, runs all the same."""
 
+    commits: ClassVar[bool] = True
     id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(LogEvent):
     """Outgoing traffic of a machine; `price` is in nano-dollars per GiB. `target` is where it went, `gcp/us-central1`;
     logs of older versions do not have it."""
 
+    commits: ClassVar[bool] = True
     id: str
     at: int
     bytes: int
@@ -348,7 +365,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(LogEvent):
     """How far the job is, and what became known about its machines' time since the last such event.
 
     `ready` machines have loaded the job and work from then on, `left` machines work no more. In `redone` periods, work
@@ -366,7 +383,7 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptBegan:
+class AttemptBegan(LogEvent):
     """A command starts or resumes on machines, in the order of their ranks; `port` is for the first one.
 
     `share` is the part of its planned speed that it has on them: below 1 if it runs on fewer nodes.
@@ -379,7 +396,7 @@ class AttemptBegan:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptStopped:
+class AttemptStopped(LogEvent):
     """All nodes of an attempt are asked to stop, or the program had exited to be moved (`by_program`).
 
     `code` is the status with which the program failed, if it is tried again.
@@ -392,7 +409,7 @@ class AttemptStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpointed:
+class Checkpointed(LogEvent):
     """A checkpoint of a node is stored: its number, the seconds it took, and the interval that is wanted."""
 
     attempt: int
@@ -404,7 +421,7 @@ class Checkpointed:
 
 
 @dataclass(frozen=True, slots=True)
-class SetupFailed:
+class SetupFailed(LogEvent):
     """The setup failed on a machine; `tail` is the end of its output."""
 
     id: str
@@ -416,7 +433,7 @@ FINISH = "finish the job"
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetExceeded:
+class BudgetExceeded(LogEvent):
     """An action that the budget does not allow: `committed` is spent or reserved already.
 
     The action `FINISH` means that the budget will not last; `committed` is then the expected cost of the whole job.
@@ -428,7 +445,7 @@ class BudgetExceeded:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetSet:
+class BudgetSet(LogEvent):
     """The user has set the most that the run may cost in all, in nano-dollar-seconds: from here on, no order, renewal
     or end follows from an earlier budget."""
 
@@ -436,7 +453,7 @@ class BudgetSet:
 
 
 @dataclass(frozen=True, slots=True)
-class LoginAwaited:
+class LoginAwaited(LogEvent):
     """A cloud refuses the login, for the reason `message`: decisions wait for it `until` then, at most."""
 
     message: str
@@ -444,12 +461,12 @@ class LoginAwaited:
 
 
 @dataclass(frozen=True, slots=True)
-class LoginWorks:
+class LoginWorks(LogEvent):
     """The cloud accepts the login again."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClockStood:
+class ClockStood(LogEvent):
     """How many seconds the local market's clock had stood by now, since the market was started: so long the computer
     kept its machines from their work. With the times of the rows, this says when anything happened on the computer's
     own clock."""
@@ -458,7 +475,7 @@ class ClockStood:
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(LogEvent):
     """The run is to end with this `outcome` and all machines returned; `facts` are the known figures."""
 
     outcome: str
@@ -467,7 +484,7 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class Priced(LogEvent):
     """The prices of a market during the run, and the name of its billing rule.
 
     With these events, the log suffices to compute what was paid, on any computer, even if the price store or the
@@ -481,7 +498,7 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class Corrected(LogEvent):
     """A correction of the ledger for a machine, in nano-dollar-seconds; the wrong rows stay."""
 
     id: str
@@ -491,7 +508,7 @@ class Corrected:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsLost:
+class RowsLost(LogEvent):
     """A repair of the log dropped this many rows of the run. In a row without a run: rows that may be of any run.
 
     `first` and `last` are their numbers in the damaged log; `since` and `until` are the times of the rows around them,
@@ -507,7 +524,7 @@ class RowsLost:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEnded:
+class RunEnded(LogEvent):
     """All machines of the run are returned or gone."""
 
     outcome: str

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bidbrain.billing import usd
 from pricing_data.units import HOUR, MINUTE, SECOND, age, counted, format_time, usd_text
 from spotctl.home.errors import BadRequest
+from spotctl.home.printable import printable
 from spotctl.home.wall_clock import wall_us
 from spotctl.log.outcomes import DONE, STOPPED
 from spotctl.nightly.hours import LONGEST_RETRY, Hours, clock_text, day_of, local_zone
@@ -18,7 +19,6 @@ from spotctl.nightly.install import Timers, renewal, trouble
 from spotctl.nightly.night_message import NOT_STARTED
 from spotctl.nightly.state_dir import Installed, NightRecord, NightStart, StateDir
 from spotctl.show.columns import Column, as_json, table
-from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -126,7 +126,7 @@ def install(
     file: Path, hours: Hours, preferred: Scheduler, home: Path, timers: Timers, now: int, metrics: str = ""
 ) -> InstallResult:
     """Installs a job, or updates an installed one."""
-    spec = load(file, to_launch=True)
+    spec = load(file, home=home, to_launch=True)
     # The values of secrets matter at night, not now.
     check_launchable(replace(spec, secrets=()))
     state_dir = StateDir(home.resolve(), spec.name)
@@ -180,7 +180,7 @@ def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
     try:
         if not timers.has(nightly, state_dir.home):
             return f"its {nightly.scheduler} timer is gone; install it again: {install_command(nightly)}"
-        spec = load(nightly.file)
+        spec = load(nightly.file, home=state_dir.home)
         missing = environment.missing(_variables(spec), environment.read_file(state_dir.environment))
     except BadRequest as error:
         return str(error)

@@ -200,7 +200,7 @@ class NightRunner:
         return ended
 
     def _launch(self, night: Night) -> RunEnded:
-        spec = load(self.nightly.file)
+        spec = load(self.nightly.file, home=self.state_dir.home)
         if spec.name != self.name:
             raise BadRequest(
                 f"{self.nightly.file}: the job is now named {spec.name!r}, but {self.name!r} is installed: run spotctl"

@@ -14,6 +14,7 @@ from pricing_data.units import to_datetime
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec, Notify
 from spotctl.home.errors import BadRequest
+from spotctl.home.printable import printable
 from spotctl.log.outcomes import DONE, STOPPED, AlreadyRunning
 from spotctl.nightly import environment
 from spotctl.nightly.hours import day_of
@@ -44,7 +45,7 @@ class NightLog:
         now = f"{to_datetime(self._clock()).astimezone(self._zone):%Y-%m-%d %H:%M:%S %Z}"
         with suppress(OSError):
             for line in lines:
-                text = f"{now}  {line}\n".encode()
+                text = f"{now}  {printable(line)}\n".encode()
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 with os.fdopen(descriptor, "ab") as file:
                     size = file.tell()

@@ -20,6 +20,7 @@ from spotctl.clouds.errors import may_succeed_later
 from spotctl.files.job.messaging import secrets_of, service_at
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
+from spotctl.home.printable import printable
 from spotctl.log.events import Alarm, BudgetExceeded, LoginAwaited, RunEnded
 from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.outcomes import DONE
@@ -66,7 +67,9 @@ class Delivery:
 
 
 def deliver(message: Message, addresses: Notify) -> list[Delivery]:
-    """Sends a message to the webhook and to the services of a job."""
+    """Sends a message to the webhook and to the services of a job; control characters that it quotes are shown."""
+    lines = {name: printable(text) for name, text in message.lines.items()}
+    message = replace(message, title=printable(message.title), lines=lines)
     posted = [] if addresses.webhook is None else [post(message, addresses.webhook)]
     return [*posted, *(send(message, address) for address in addresses.to)]
 

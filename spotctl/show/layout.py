@@ -9,7 +9,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from spotctl.show.printable import printable
+from spotctl.home.printable import printable
 
 TableCell = str | Text
 GAP = "  "

@@ -16,8 +16,8 @@ from rich.text import Text
 from bidbrain.arrays import Floats
 from pricing_data.series import PriceSeries, held
 from pricing_data.units import SECOND, age, counted, format_time, format_usd, to_usd, usd_text
+from spotctl.home.printable import printable
 from spotctl.show.layout import pairs_table, plain_table
-from spotctl.show.printable import printable
 
 if TYPE_CHECKING:
     from pricing_data.availability import Interruption

@@ -35,14 +35,15 @@ local: {{speed: 600}}
 
 
 def processes(folder: Path) -> list[str]:
-    """Command lines of processes that name a folder."""
+    """Command lines of processes that name a folder, or have it in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            about = words.encode() + (process / "environ").read_bytes()
         except OSError:
             continue
-        if str(folder) in words and str(os.getpid()) != process.name:
+        if str(folder).encode() in about and str(os.getpid()) != process.name:
             found.append(words)
     return found
 

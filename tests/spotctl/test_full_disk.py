@@ -34,7 +34,8 @@ def _fill(home: Path, launcher: int) -> None:
 
 def _is_hypervisor(process: Path, home: Path) -> bool:
     try:
-        return str(home).encode() in (process / "cmdline").read_bytes() and int(process.name) != os.getpid()
+        about = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        return str(home).encode() in about and int(process.name) != os.getpid()
     except OSError:
         return False
 

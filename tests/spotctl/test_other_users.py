@@ -174,6 +174,8 @@ def test_a_shared_place_stays_open(tmp_path: Path) -> None:
 
 
 SECRET = "hidden-from-the-others"
+OF_JOB = [f"planted-in-{place}" for place in ("run", "env", "setup", "output", "checkpoint")]
+OF_HOME = "planted-in-home"
 LOOK = """
 import encodings.idna, json, os, socket, stat, sys
 user, needles, places = json.load(sys.stdin)
@@ -233,6 +235,13 @@ def wait_for_machine(home: Path, job: str, runner: subprocess.Popen[bytes]) -> N
         time.sleep(0.1)
 
 
+def seen(user: int, needles: list[str], places: list[str]) -> dict[str, list[str]]:
+    """What a user finds of the needles, each with where: in all processes and ports, and in the files of the places."""
+    asked, look = json.dumps([user, needles, places]), [sys.executable, "-c", LOOK]
+    found = json.loads(subprocess.run(look, input=asked, capture_output=True, text=True, check=True).stdout)
+    return dict(found)
+
+
 def started_night(home: Path, folder: Path, hooked: Hook, metrics: Path) -> subprocess.Popen[bytes]:
     """A night as its timer starts it. The address of the webhook is a secret."""
     job, night = folder / "night.yaml", Supervised(home, Path(sys.executable))
@@ -260,47 +269,48 @@ def test_another_user_finds_no_secret_token_or_cost() -> None:
     # A folder that others may enter, as most users' folders are.
     with tempfile.TemporaryDirectory(prefix="shared-") as shared, umask(0o022), ExitStack() as stack:
         Path(shared).chmod(0o755)
-        home, job, free = Path(shared, "home"), Path(shared, "job"), socket.create_server(("127.0.0.1", 0))
+        home, job, free = Path(shared, OF_HOME), Path(shared, "job"), socket.create_server(("127.0.0.1", 0))
         with closing(free):
             port = str(free.getsockname()[1])
         job.mkdir()
+        (job / "job.yaml").touch(0o600)
         (job / "job.yaml").write_text(
-            "name: looked-at\nkind: command\nrun: sleep 600\nsecrets: [API_KEY]\n"
+            "name: looked-at\nkind: command\nrun: 'sleep 600 # planted-in-run'\nsecrets: [API_KEY]\n"
+            "env: {OWN: planted-in-env}\nsetup: 'true # planted-in-setup'\noutputs: {model: planted-in-output}\n"
+            "checkpoint: {path: planted-in-checkpoint}\n"
             "resources: {clouds: [local], types: [c4.2xlarge]}\nlocal: {speed: 1}\n"
         )
-        main = [sys.executable, "-c", "from spotctl.cli.app import main; main()", "--home", str(home)]
+        main = [sys.executable, "-c", "from spotctl.cli.app import main; main()"]
         launch = [*main, "launch", str(job / "job.yaml"), "--yes", "--metrics", port]
-        secret = {**os.environ, "API_KEY": SECRET}
+        secret = {**os.environ, "API_KEY": SECRET, "SPOTCTL_HOME": str(home)}
         quiet = subprocess.DEVNULL
         launched = stack.enter_context(subprocess.Popen(launch, env=secret, stdout=quiet, stderr=quiet))
         stack.callback(spotctl, "--home", home, "stop", "--all")
         wait_for_machine(home, "looked-at", launched)
+        # A timer names the home in its command.
+        assert OF_HOME in seen(0, [OF_HOME], [])
+        assert seen(NOBODY, [OF_HOME], []) == {}
         hooked = stack.enter_context(hook())
         night = stack.enter_context(started_night(home, job, hooked, Path(shared, "night.prom")))
         stack.callback(spotctl, "--home", home, "stop", "small")
         wait_for_machine(home, "small", night)
-        page = stack.enter_context(subprocess.Popen([*main, "ui"], stdout=subprocess.PIPE, text=True))
+        ui = [*main, "--home", str(home), "ui"]
+        page = stack.enter_context(subprocess.Popen(ui, stdout=subprocess.PIPE, text=True))
         stack.callback(page.kill)
         assert page.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:\d+/([\w-]+)/", page.stdout.readline())
         assert address is not None
         needles = [SECRET, address[1], (home / "metrics-token").read_text(), urlsplit(hooked.url).path]
-        needles += ["spotctl_spent", "spotctl_replayed_spent", "spotctl_night"]
+        needles += [*OF_JOB, "spotctl_spent", "spotctl_replayed_spent", "spotctl_night"]
         began = state_of(home).began
         assert began is not None
         new = [str(path) for path in Path(tempfile.gettempdir()).iterdir() if path not in before]
         places = [shared, began.folder, *new]
-
-        def seen(user: int) -> dict[str, list[str]]:
-            asked = json.dumps([user, needles, places])
-            look = [sys.executable, "-c", LOOK]
-            found = json.loads(subprocess.run(look, input=asked, capture_output=True, text=True, check=True).stdout)
-            return dict(found)
-
-        by_root = seen(0)
-        assert {SECRET, urlsplit(hooked.url).path, "spotctl_night"} <= by_root.keys(), "the search can find something"
-        assert seen(NOBODY) == {}
+        by_root = seen(0, needles, places)
+        known = {SECRET, urlsplit(hooked.url).path, "spotctl_night", *OF_JOB}
+        assert known <= by_root.keys(), "the search can find something"
+        assert seen(NOBODY, needles, places) == {}
         subprocess.run(["pkill", "-KILL", "-P", str(night.pid)], check=True)
         assert night.wait(300) == 128 + signal.SIGKILL
         assert hooked.got
-        assert seen(NOBODY) == {}
+        assert seen(NOBODY, needles, places) == {}

@@ -1,6 +1,6 @@
 """The work of a machine: a payload, which its agent runs, and the task of a job's node.
 
-Both are plain text, without any secret. A task is passed as one JSON argument of the payload's command.
+Both are plain text, without any secret. A task is passed as JSON in the environment of the payload's command.
 """
 
 import json
@@ -9,7 +9,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spotctl.agent.container.podman import Container
+from spotctl.agent.container.processes import BEHIND_SETUP, WITH_SETUP
 from spotctl.agent.errors import BrokenProtocol
+from spotctl.agent.layout import SETUP_VARIABLE, TASK_VARIABLE
+
+NODE = (
+    "import os, sys; from spotctl.agent.node import main;"
+    f" sys.exit(main([sys.argv[1], os.environ.pop('{TASK_VARIABLE}'), *sys.argv[2:]]))"
+)
+"""The code of a node's process, whose task is in `TASK_VARIABLE`: also for machines with modules of an earlier version,
+which read only arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,20 @@ class Payload:
             "term_at_notice": self.term_at_notice,
             "grace_seconds": self.grace_seconds,
         }
+
+    def in_former_words(self) -> dict[str, Any]:
+        """`to_json` as in versions in which tasks and setups were arguments: a request of theirs may be repeated."""
+        values = self.to_json()
+        command, variables = values["command"], values["environment"]
+        if TASK_VARIABLE in variables and NODE in command:
+            at = command.index(NODE)
+            action = command[at + 1]
+            command[at - 1 : at + 2] = ["-m", "spotctl.agent.node", action, variables.pop(TASK_VARIABLE)]
+
+        if SETUP_VARIABLE in variables and BEHIND_SETUP[2] in command:
+            at = command.index(BEHIND_SETUP[2])
+            command[at : at + 2] = [WITH_SETUP, "setup", variables.pop(SETUP_VARIABLE)]
+        return values
 
     @classmethod
     def from_json(cls, values: Any) -> "Payload":  # noqa: ANN401 - JSON from outside
@@ -103,7 +126,7 @@ class NodeTask:
     near: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The command-line argument."""
+        """The text that a node gets."""
         # Agents of earlier versions do not know `near`.
         return json.dumps({name: value for name, value in asdict(self).items() if value or name != "near"})
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from spotctl.agent.layout import LEASE_VARIABLE
+from spotctl.agent.layout import LEASE_VARIABLE, OF_ONE_PROCESS, RUN_VARIABLE, SETUP_VARIABLE
 
 MARK = "SPOTCTL_MACHINE"
 """The environment variable with a machine's folder."""
@@ -23,8 +23,18 @@ MARK = "SPOTCTL_MACHINE"
 CANNOT_START = 127
 """The exit code of a command that could not be started; a shell uses the same."""
 
-_WITH_SETUP = '(eval "$1") && shift && exec "$@"'
+WITH_SETUP = '(eval "$1") && shift && exec "$@"'
 """Runs the setup in a subshell, then replaces this shell by the rest of the command."""
+
+SHELL = ("/bin/sh", "-c", f'eval "unset {RUN_VARIABLE}; ${RUN_VARIABLE}"')
+"""Runs the text in a variable as `sh -c TEXT` does, without the text among its arguments."""
+
+BEHIND_SETUP = (
+    *("/bin/sh", "-c"),
+    f'(eval "unset {RUN_VARIABLE} {SETUP_VARIABLE}; ${SETUP_VARIABLE}") && unset {SETUP_VARIABLE} && exec "$@"',
+    "setup",
+)
+"""Runs the setup in a variable in a subshell, then replaces this shell by the command that follows."""
 
 _PROC = Path("/proc")
 _MOUNTS, _FOLDER = "ns/mnt", "cwd"
@@ -82,7 +92,7 @@ class RunningCommand:
 
 def after_setup(setup: str, command: Sequence[str]) -> list[str]:
     """The command, behind its setup if there is one."""
-    return ["/bin/sh", "-c", _WITH_SETUP, "setup", setup, *command] if setup else list(command)
+    return ["/bin/sh", "-c", WITH_SETUP, "setup", setup, *command] if setup else list(command)
 
 
 def start_group(
@@ -209,14 +219,17 @@ def parent_of(pid: int) -> int | None:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """The environment with which a process was started; empty if the process is gone or another user's."""
+    """The environment with which a process was started, without what is for that process alone; empty if the process is
+    gone or another user's."""
     try:
         variables = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except (PermissionError, FileNotFoundError, ProcessLookupError):
         return {}
     pairs = (variable.partition(b"=") for variable in variables)
+
     # A zombie's environment is empty, so a marked process is alive.
-    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
+    known = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if name}
+    return {name: value for name, value in known.items() if name not in OF_ONE_PROCESS}
 
 
 @dataclass(frozen=True, slots=True)

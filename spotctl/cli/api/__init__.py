@@ -30,7 +30,8 @@ def plan(job: JobFile, *, at: str = "", hours: str | float = "", home: str | Pat
     `at` is a point in the price history (`2026-01-20T12:00:00Z`) instead of now. `hours` is the length of a job that
     does not say: `8h`, or a number. `home` is the folder of prices, logs and settings, as `--home`.
     """
-    session, spec = _session(home), _spec(job)
+    session = _session(home)
+    spec = _spec(job, session.settings.home)
     planned = stored_plans([spec], session.settings, at, hours if isinstance(hours, str) else f"{hours}h")
     return PlannedJob.of(planned)
 
@@ -49,7 +50,8 @@ def launch(
     stderr. Ctrl-C stops the run; on a cloud it only stops watching, with Interrupted, once the runner has moved to a
     machine. `max_cost` is in dollars; `fresh` and `attached` are the flags of the command.
     """
-    session, spec = _session(home), _spec(job)
+    session = _session(home)
+    spec = _spec(job, session.settings.home)
     jobs = launches.prepare(session, [spec], str(max_cost), attached=attached)
     ending = launches.run(session, jobs.order(fresh=fresh), jobs.planned.plans)[0].ending
     if ending is None:
@@ -75,9 +77,9 @@ def _session(home: str | PathLike[str] | None) -> Session:
     return Session(None if home is None else Path(home))
 
 
-def _spec(job: JobFile) -> JobSpec:
+def _spec(job: JobFile, home: Path) -> JobSpec:
     if isinstance(job, Mapping):
-        return reader.from_fields(job)
+        return reader.from_fields(job, home)
     if isinstance(job, str | PathLike):
-        return reader.load(Path(job))
+        return reader.load(Path(job), home=home)
     raise BadRequest(f"job is of type {type(job).__name__}; pass the path of a job file, or a dict of its fields")

@@ -13,13 +13,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from pricing_data.units import to_datetime
 from spotctl.home.errors import requiring_extras
 from spotctl.log.ledger.same_work import final_figures
 from spotctl.planning.forecast import finish_by
 from spotctl.show.costs import answers, page, tables
+from spotctl.show.layout import PrintableConsole
 from spotctl.show.plans import plan_answers, plan_tables
 from spotctl.show.runs import lines as run_lines
 
@@ -49,13 +50,15 @@ class Drawn:
 
     def __str__(self) -> str:
         width = shutil.get_terminal_size((_WIDTH, 0)).columns
-        console = Console(file=StringIO(), width=width, highlight=False, color_system=None, force_jupyter=False)
+        console = PrintableConsole(
+            file=StringIO(), width=width, highlight=False, color_system=None, force_jupyter=False
+        )
         with console.capture() as drawn:
             console.print(self._view(width))
         return "\n".join(line.rstrip() for line in drawn.get().rstrip().splitlines())
 
     def _repr_html_(self) -> str:
-        console = Console(file=StringIO(), width=_WIDTH, highlight=False, record=True, force_jupyter=False)
+        console = PrintableConsole(file=StringIO(), width=_WIDTH, highlight=False, record=True, force_jupyter=False)
         console.print(self._view(_WIDTH))
         return console.export_html(inline_styles=True, code_format=_HTML)
 

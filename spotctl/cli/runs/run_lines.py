@@ -12,12 +12,12 @@ from pricing_data.units import format_time
 from spotctl.cli.options import ShownOutput
 from spotctl.files.job.reader import restored
 from spotctl.home.paths import Paths
+from spotctl.home.printable import printable
 from spotctl.log.event_json import to_json
 from spotctl.log.ledger.same_work import final_figures
 from spotctl.log.store import EventLog
 from spotctl.run.machine_output import RunOutput
 from spotctl.show.columns import as_json
-from spotctl.show.printable import printable
 from spotctl.show.runs.run_answers import EVENT_LINE
 
 if TYPE_CHECKING:

@@ -204,11 +204,12 @@ class OpenedPage:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        words = [sys.executable, "-P", "-m", "spotctl", "--home", str(self._home), "ui", "--open"]
+        words = [sys.executable, "-P", "-m", "spotctl", "ui", "--open"]
         self._process = self._stack.enter_context(
             # In a session of its own, Ctrl-C does not reach it, and no browser takes the terminal.
             subprocess.Popen(
                 words,
+                env={**os.environ, "SPOTCTL_HOME": str(self._home)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -227,7 +227,7 @@ def request_hash(request: MachineRequest) -> str:
         "count": request.count,
         "bid": request.bid,
         "tags": dict(request.tags),
-        "payload": None if request.payload is None else request.payload.to_json(),
+        "payload": None if request.payload is None else request.payload.in_former_words(),
         "places": (request.image, request.identity, request.disk_gib, request.network),
         # Requests that earlier versions made keep their hash.
         **({"close": True} if request.close else {}),

@@ -348,7 +348,7 @@ def zone_of(market: Market) -> str:
 
 def fingerprint_of(request: MachineRequest) -> str:
     """A hash of the parts of a request that must not change when it is repeated."""
-    payload = None if request.payload is None else request.payload.to_json()
+    payload = None if request.payload is None else request.payload.in_former_words()
     places = (request.image, request.identity, request.disk_gib, request.network)
     fixed = [str(request.market), request.count, request.bid, sorted(request.tags.items()), payload, places]
     # Requests that earlier versions made keep their fingerprint.

@@ -1,10 +1,11 @@
-"""The local market's side of a machine: `python -m spotctl.clouds.local.hypervisor CLOCK LOCK:FOLDER ...`.
+"""The local market's side of a machine: `python -m spotctl.clouds.local.hypervisor`.
 
-A hypervisor does for a process of this computer what a cloud does for a virtual machine. The started process reads the
-links' secrets from its standard input, forks one hypervisor for each machine, and exits once all are up. A hypervisor
-forks the machine's agent (`spotctl.agent.machine`), which serves the link, runs the payload and keeps the lease. The
-hypervisor warns the agent over the link as the market planned, evicts it by SIGKILL, terminates it by SIGTERM, and
-records in `end.json` when and why the machine ended, on the market's clock. None of this needs a launcher.
+A hypervisor does for a process of this computer what a cloud does for a virtual machine. The started process reads from
+its standard input the file of the clock, and the lock, folder and link's secret of each machine; it forks one
+hypervisor for each machine, and exits once all are up. A hypervisor forks the machine's agent
+(`spotctl.agent.machine`), which serves the link, runs the payload and keeps the lease. The hypervisor warns the agent
+over the link as the market planned, evicts it by SIGKILL, terminates it by SIGTERM, and records in `end.json` when and
+why the machine ended, on the market's clock. None of this needs a launcher.
 
 The machine's folder holds, apart from the agent's own files, each replaced as a whole by its one writer:
 
@@ -19,16 +20,17 @@ and the payload when its agent dies. A machine whose folder is removed ends itse
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from spotctl.agent.container.processes import kill, kill_marked
 from spotctl.agent.errors import AgentError
@@ -193,19 +195,17 @@ class Hypervisor:
         self._returned = True
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(given: Mapping[str, Any]) -> None:
     """Forks the hypervisors, and returns when each machine is up or has ended."""
-    clock = MarketClock(Path(arguments[0]))
-    machines = [(int(lock), Path(folder)) for lock, folder in (word.split(":", 1) for word in arguments[1:])]
-    secrets = [bytes.fromhex(line.decode()) for line in sys.stdin.buffer.read().split()]
-    locks = {lock for lock, _ in machines}
+    clock = MarketClock(Path(given["clock"]))
+    locks = {lock for lock, _, _ in given["machines"]}
     ups: list[int] = []
-    for (lock, folder), secret in zip(machines, secrets, strict=True):
+    for lock, folder, secret in given["machines"]:
         up = os.pipe()
         if os.fork() == 0:
             for descriptor in {up[0], *ups, *(locks - {lock})}:
                 os.close(descriptor)
-            _run_hypervisor(Hypervisor(folder, clock, secret, up[1]))
+            _run_hypervisor(Hypervisor(Path(folder), clock, bytes.fromhex(secret), up[1]))
         os.close(up[1])
         os.close(lock)
         locks.discard(lock)
@@ -230,4 +230,4 @@ def _run_hypervisor(hypervisor: Hypervisor) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(json.load(sys.stdin))

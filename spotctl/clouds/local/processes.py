@@ -45,20 +45,22 @@ def start(machines: Sequence[MachineFolder], clock: Path, secrets: Mapping[str, 
         if not waiting:
             return
         allocation = waiting[0][1].allocation
+        # On the standard input: other users see arguments, and secrets are in no file.
+        given = {
+            "clock": str(clock),
+            "machines": [(lock, str(machine.folder), link_secret(key, machine.id).hex()) for lock, machine in waiting],
+        }
         tags = json.dumps(dict(allocation.request.tags))
         with (allocation.folder / "agent.log").open("ab") as log:
             # Without site packages, and from the folder of our code: a hypervisor needs only the standard library and
             # our own modules, and nothing in the user's environment can get in the way.
             subprocess.run(
-                [
-                    *(sys.executable, "-E", "-S", "-m", _HYPERVISOR, str(clock)),
-                    *(f"{lock}:{machine.folder}" for lock, machine in waiting),
-                ],
+                [sys.executable, "-E", "-S", "-m", _HYPERVISOR],
                 cwd=_CODE,
                 env={**os.environ, **secrets, MARK: str(allocation.folder), TAGS_VARIABLE: tags},
                 pass_fds=[lock for lock, _ in waiting],
                 start_new_session=True,
-                input="\n".join(link_secret(key, machine.id).hex() for _, machine in waiting).encode(),
+                input=json.dumps(given).encode(),
                 stdout=log,
                 stderr=log,
                 check=False,

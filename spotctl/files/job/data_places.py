@@ -42,6 +42,35 @@ def paths_of(spec: JobSpec) -> dict[tuple[str, str], str]:
     return paths
 
 
+def overlap_problems(spec: JobSpec, home: Path | None) -> Iterator[Problem]:
+    """Outputs that overlap with other files, of which one or the other would be lost. Paths are absolute.
+
+    An output may be in the work folder, and not around it.
+    """
+    others = {"workdir": str(spec.workdir), **({} if home is None else {"spotctl's home": str(home.resolve())})}
+    others |= {".".join(loc): path for loc, path in paths_of(spec).items() if loc[0] != "outputs"}
+    for name, place in spec.outputs.items():
+        for what, other in others.items():
+            overlap = _overlap(place, other)
+            if overlap and (what, overlap) != ("workdir", "is in"):
+                its = what if other == place else f"{what}, {other}"
+                yield Problem(("outputs", name), f"{place} {overlap} {its}; write a folder of its own")
+                break
+        others[f"outputs.{name}"] = place
+
+
+def _overlap(place: str, other: str) -> str:
+    """How a location and another one overlap, in words; empty if they do not."""
+    mine, theirs = ([step for step in path.split("/") if step not in ("", ".")] for path in (place, other))
+    if ("://" in place) != ("://" in other):
+        return ""
+    if mine == theirs:
+        return "is also"
+    if mine[: len(theirs)] == theirs:
+        return "is in"
+    return "contains" if theirs[: len(mine)] == mine else ""
+
+
 def store_packages(spec: JobSpec) -> tuple[str, ...]:
     """The packages by which the job's machines reach its data, checkpoint and outputs; none if they are in no store."""
     return ("obstore",) if bucket_of(spec) or any("://" in path for path in spec.data.values()) else ()

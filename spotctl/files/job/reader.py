@@ -18,6 +18,7 @@ from pricing_data.market import api_region, is_region_of
 from spotctl.files.job import sections
 from spotctl.files.job.checks import code_problems, launch_problems, problems
 from spotctl.files.job.conversions import meant
+from spotctl.files.job.data_places import overlap_problems
 from spotctl.files.job.forms import Form
 from spotctl.files.job.programs import Command, Stop
 from spotctl.files.job.resources import Resources
@@ -31,24 +32,25 @@ _FILE = "file://"
 _HAS_SCHEME = re.compile(r"\w+://")
 
 
-def load(path: Path, *, to_launch: bool = False) -> JobSpec:
+def load(path: Path, *, home: Path | None = None, to_launch: bool = False) -> JobSpec:
     """The job that a file describes; BadRequest names the first mistake, its line and a cure.
 
-    A job `to_launch` has the files with which its command begins; a plan does without them.
+    A job `to_launch` has the files with which its command begins; a plan does without them. Nothing of the job may be
+    written into the `home` of spotctl.
     """
     file = read(path)
-    spec = _checked(file)
+    spec = _checked(file, home)
     if to_launch and (mistakes := launch_problems(spec)):
         raise refusal(file, mistakes)
     return spec
 
 
-def loads(text: str, path: Path) -> JobSpec:
+def loads(text: str, path: Path, home: Path | None = None) -> JobSpec:
     """The job that some YAML describes; `path` is the file that it is from, or will be written to."""
-    return _checked(parse(text, path))
+    return _checked(parse(text, path), home)
 
 
-def from_fields(fields: Mapping[str, Any]) -> JobSpec:
+def from_fields(fields: Mapping[str, Any], home: Path | None = None) -> JobSpec:
     """The job that a program describes with the fields of a job file; paths are relative to the working directory."""
     name = Path("job")
     try:
@@ -56,7 +58,7 @@ def from_fields(fields: Mapping[str, Any]) -> JobSpec:
         text = json.dumps(fields, ensure_ascii=False, default=_field_text)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadRequest(f"{name}: cannot be written as a job file: {error}") from error
-    return _checked(replace(parse(text, name), has_lines=False))
+    return _checked(replace(parse(text, name), has_lines=False), home)
 
 
 def _field_text(value: object) -> object:
@@ -92,7 +94,7 @@ def written(spec: JobSpec) -> dict[str, Any]:
     return content
 
 
-def _checked(file: YamlFile) -> JobSpec:
+def _checked(file: YamlFile, home: Path | None) -> JobSpec:
     if file.content is None:
         raise BadRequest(f"{file.path}:1: the file is empty; write a job (spotctl init writes a starter file)")
     file = _in_todays_keys(file)
@@ -101,7 +103,7 @@ def _checked(file: YamlFile) -> JobSpec:
     if mistakes := problems(spec, given):
         raise refusal(file, mistakes)
     spec = _resolved(spec, folder)
-    if mistakes := code_problems(spec):
+    if mistakes := [*code_problems(spec), *overlap_problems(spec, home)]:
         raise refusal(file, mistakes)
     return spec
 

@@ -1,8 +1,9 @@
 """The budget of a run that goes on: its user sets it, and the runner keeps to it from its next turn on.
 
-The runner appends an order, a renewal or an end at the budget only if no other budget was set since it decided
-(`Journal.write_within`), and a budget is set only if nothing was ordered or renewed since it was found to be enough
-for what is committed. So what is committed never exceeds the budget that the log has, in whichever order the two write.
+The runner appends an event that commits money (`LogEvent.commits`), or an end at the budget, only if no other budget
+was set since it decided (`Journal.write_within`), and a budget is set only if nothing was committed since it was found
+to be enough for what is committed. So what is committed never exceeds the budget that the log has, in whichever order
+the two write.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from spotctl.files.job.reader import restored
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths
 from spotctl.log import budget
-from spotctl.log.events import BudgetSet, RenewIntended, RentIntended, RunEnded, StopRequested
+from spotctl.log.events import BudgetSet
+from spotctl.log.folding import fold
 from spotctl.log.ledger.project import recorded
 from spotctl.log.ledger_reader import present_of
 from spotctl.log.statuses import latest_run
@@ -34,9 +36,6 @@ if TYPE_CHECKING:
 
 _TRIES = 50
 """A run that orders or renews while its cost is counted is counted again, at most this often."""
-
-_DECISIVE = (RentIntended, RenewIntended, BudgetSet, StopRequested, RunEnded)
-"""Events after which a budget that was enough may not be enough, or no longer matters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +110,8 @@ def _check_covers(limit: int, state: RunState, spec: JobSpec, settings: Settings
 
 
 def _is_unchanged(log: EventLog, state: RunState) -> bool:
-    return not any(isinstance(row.event, _DECISIVE) for row in log.of_run(state.run, state.last_row))
+    """Whether nothing was committed since a state, no other budget was set, and the run has not begun to end."""
+    rows = log.of_run(state.run, state.last_row)
+    now = fold(rows, state)
+    is_same = (now.budget_set, now.stopping, now.ended) == (state.budget_set, state.stopping, state.ended)
+    return is_same and not any(row.event.commits for row in rows)

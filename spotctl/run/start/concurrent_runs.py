@@ -210,7 +210,7 @@ class _Turns:
 def begin_late(job: WaitingJob, settings: Settings, observer: RunObserver) -> RunEnd | None:
     """Waits for the turn of a job whose launcher was killed, and runs it as a new launch of its file. None if it was
     withdrawn while it waited."""
-    paths, spec = Paths(settings.home), load(Path(job.file), to_launch=True)
+    paths, spec = Paths(settings.home), load(Path(job.file), home=settings.home, to_launch=True)
     if spec.name != job.name:
         raise BadRequest(
             f"{job.file} now describes job {spec.name}, not {job.name}: 'spotctl launch {job.file}' launches it,"

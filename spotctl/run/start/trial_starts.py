@@ -21,8 +21,9 @@ from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
 from spotctl.agent.checkpoints.sync import CheckpointSync
 from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
 from spotctl.agent.container.podman import PROCESSES_VARIABLE, gpus
-from spotctl.agent.container.processes import MARK, RunningCommand
+from spotctl.agent.container.processes import MARK, SHELL, RunningCommand
 from spotctl.agent.data.transfer import FolderListing, listing
+from spotctl.agent.layout import RUN_VARIABLE
 from spotctl.agent.node import EVERY_VARIABLE
 from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, output_variable
@@ -136,9 +137,9 @@ class TrialGround:
         self._number += 1
         return TrialStart(self, self._number, cut, has_steps=has_steps)
 
-    def shut_in(self, words: list[str]) -> list[str]:
+    def shut_in(self, words: Sequence[str]) -> list[str]:
         """The command line with the guards that hold here."""
-        return shut_in(self.scratch, self._held, words) if set(ALLOWABLE) > set(self.terms.allowed) else words
+        return shut_in(self.scratch, self._held, words) if set(ALLOWABLE) > set(self.terms.allowed) else list(words)
 
 
 class TrialStart:
@@ -173,6 +174,7 @@ class TrialStart:
             PROCESSES_VARIABLE: str(gpus() if GPU in terms.allowed and gpus() else 1),
             **{variable: str(place) for variable, place in folders.items()},
             MARK: str(scratch),
+            RUN_VARIABLE: ground.program.run,
             "TMPDIR": str(scratch / "tmp"),
             "TORCH_EXTENSIONS_DIR": str(ground.built),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -188,7 +190,7 @@ class TrialStart:
         self.first_copy = inf
         self._kept: tuple[float, str] | None = None
         ground.watch.turn_to(self.checkpoint)
-        words = ground.shut_in(["/bin/sh", "-c", ground.program.run])
+        words = ground.shut_in(SHELL)
         self.command = RunningCommand(words, self.folder, environment, self.printed, scratch)
 
     def look(self, *, is_over: bool = False) -> None:

@@ -192,7 +192,7 @@ class Executor:
                     self.crowded = not self._journal.order(intent, self._fits)
                     if self.crowded:
                         return
-                elif isinstance(intent, ev.RenewIntended | ev.BidIntended):
+                elif intent.commits:
                     if not self._journal.write_within(intent):
                         return
                 else:

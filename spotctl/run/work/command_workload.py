@@ -11,9 +11,10 @@ from typing import Any
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND, counted
 from spotctl.agent.checkpoints.stored import StoredCheckpoints, forget_ended, have_ended, note_finished
-from spotctl.agent.container.payload import CheckpointPolicy, NodeTask, Payload
+from spotctl.agent.container.payload import NODE, CheckpointPolicy, NodeTask, Payload
 from spotctl.agent.container.podman import NO_CONTAINER
 from spotctl.agent.errors import AgentError, BadCheckpoint
+from spotctl.agent.layout import TASK_VARIABLE
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.clouds.errors import NotPermitted, ProviderError
 from spotctl.clouds.link import MachineSupplies
@@ -210,8 +211,8 @@ class CommandWorkload(Workload):
     def _payload(self, name: str, action: str, task: NodeTask) -> Payload:
         # -P: no file in the job's folder takes the place of one of our modules.
         paths = self._environment.on_machine
-        command = (paths.python, "-P", "-m", "spotctl.agent.node", action, task.to_json())
-        return Payload(name, command, folder=paths.folder, grace_seconds=GRACE_SECONDS)
+        command, variables = (paths.python, "-P", "-c", NODE, action), {TASK_VARIABLE: task.to_json()}
+        return Payload(name, command, variables, paths.folder, grace_seconds=GRACE_SECONDS)
 
     def _files(self, market: Market) -> dict[str, Any]:
         spec = self._spec

@@ -1,5 +1,5 @@
-"""Elements of HTML and SVG, and parts of pages and charts. Any text that is not `Html` is escaped, so that no caller
-can forget to escape.
+"""Elements of HTML and SVG, and parts of pages and charts. Any text that is not `Html` is escaped, and its control
+characters are shown, so that no caller can forget it.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from itertools import pairwise
 from math import ceil, floor, inf, log10
 
 from pricing_data.units import DAY, HOUR, MINUTE, moment, to_datetime
+from spotctl.home.printable import printable
 from spotctl.show.costs.columns import FigureColumn, headings
 from spotctl.show.costs.cost import Report
 
@@ -23,7 +24,7 @@ class Html(str):
 def el(name: str, *children: str, **attributes: object) -> Html:
     """An element. Attributes are written `class_` and `stroke_width`; those that are None are left out."""
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(number_text(value), quote=True)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(printable(number_text(value)), quote=True)}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -32,7 +33,7 @@ def el(name: str, *children: str, **attributes: object) -> Html:
 
 def fragment(*parts: str) -> Html:
     """Parts one after the other; those that are not `Html` are escaped."""
-    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
+    return Html("".join(part if isinstance(part, Html) else escape(printable(part)) for part in parts))
 
 
 def number_text(value: object) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-from rich.console import Console, Group as Lines, RenderableType
+from rich.console import Group as Lines, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -31,6 +31,7 @@ from spotctl.show.costs.columns import (
 )
 from spotctl.show.costs.cost import Group, Report, trends_of
 from spotctl.show.costs.periods import By, Grouping, Month
+from spotctl.show.layout import PrintableConsole
 from spotctl.show.phrases import bound_of
 
 _INDENT = "  "
@@ -214,5 +215,5 @@ def _month(month: Month, digits: int) -> str:
 def plain_text(report: Report) -> str:
     """The report as text for a file."""
     text = StringIO()
-    Console(file=text, width=_FILE_WIDTH, highlight=False).print(terminal_report(report, _FILE_WIDTH))
+    PrintableConsole(file=text, width=_FILE_WIDTH, highlight=False).print(terminal_report(report, _FILE_WIDTH))
     return text.getvalue()

@@ -16,6 +16,7 @@ from pricing_data.series import PriceSeries, holes
 from pricing_data.stats import MarketStats
 from pricing_data.units import NANOS_PER_DOLLAR, format_time, to_usd
 from spotctl.home.errors import BadRequest
+from spotctl.home.printable import printable
 from spotctl.show.plots import BLUE, INK, RED, check_picture, panels, save_plot
 from spotctl.show.terminal import against_on_demand, dollars, market_name, needs_log_scale, percent
 
@@ -123,7 +124,7 @@ def _page(histories: Sequence[tuple[PriceSeries, MarketStats]], figure: Figure) 
             "observed": percent(stats.coverage),
         }
         rows.append(row)
-    lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row.values()) for row in rows)
+    lines = ("".join(f"<td>{escape(printable(cell))}</td>" for cell in row.values()) for row in rows)
     return _PAGE.format(
         span=f"From {format_time(int(first))} to {format_time(int(last))}, dollars per hour.",
         chart=chart[chart.index("<svg") :],

@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
 from pricing_data.units import HOUR, SECOND, bid_usd, counted, moment, usd, usd_text
+from spotctl.home.printable import wrapped
 from spotctl.log import boots
 from spotctl.log.events import FINISH, BudgetExceeded, RunEnded
 from spotctl.log.ledger.same_work import final_figures
@@ -19,7 +20,6 @@ from spotctl.log.outcomes import DONE, FAILED
 from spotctl.log.state import EVICTED, Allocation, Held, RunState
 from spotctl.show.phrases import hours_text, machines_text, spending_text, terms_text
 from spotctl.show.plans.plan_answers import nodes_text
-from spotctl.show.printable import wrapped
 from spotctl.show.runs.run_view import CommandProgress, RunView
 from spotctl.show.runs.status import shown_loss
 

@@ -5,6 +5,7 @@ It serves one person: on 127.0.0.1 alone, behind a token in the address. Its pag
 from the page itself and with the words that it asks for, begins the command of these words.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -93,7 +94,8 @@ class BegunCommands:
         # A file, because nobody reads a pipe once the pages have ended.
         said = tempfile.TemporaryFile()  # noqa: SIM115
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "spotctl", "--home", str(self._home), command, *amount, "--", job],
+            [sys.executable, "-P", "-m", "spotctl", command, *amount, "--", job],
+            env={**os.environ, "SPOTCTL_HOME": str(self._home)},
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,

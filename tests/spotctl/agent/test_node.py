@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 
 from spotctl.agent.checkpoints.stored import StoredCheckpoints, have_ended
 from spotctl.agent.checkpoints.sync import CheckpointSync
-from spotctl.agent.container.payload import CheckpointPolicy, NodeTask
+from spotctl.agent.container.payload import NODE, CheckpointPolicy, NodeTask
 from spotctl.agent.container.processes import MARK
+from spotctl.agent.layout import TASK_VARIABLE
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.node import CANNOT_TRANSFER, CommandNode
 
@@ -120,8 +122,9 @@ def test_a_node_of_a_training_becomes_its_command_once_the_data_is_there(tmp_pat
 
 
 def become(task: NodeTask, run: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "spotctl.agent.node", "become", task.to_json(), "/bin/sh", "-c", run]
-    return subprocess.run(words, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-P", "-c", NODE, "become", "/bin/sh", "-c", run]
+    environment = {**os.environ, TASK_VARIABLE: task.to_json()}
+    return subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
 
 
 def node(folder: Path, run: str, *, keeps: bool = True) -> CommandNode:

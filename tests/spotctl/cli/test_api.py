@@ -9,8 +9,10 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 import spotctl as python
+from spotctl.cli.api.values import Drawn
 from spotctl.files.yaml_file import read
 from spotctl.home.errors import BadRequest
 from spotctl.run.stop_signals import stop_signals
@@ -33,6 +35,12 @@ def test_a_plan_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest.Monke
     assert drawn.startswith("<svg")
     table = html.unescape(re.sub("<[^>]*>", "", drawn.rpartition("</svg>")[2]))
     assert (plan.job in table, f"${plan.cost_usd:.2f}" in table) == (True, True)
+
+
+def test_control_characters_of_an_answer_are_shown() -> None:
+    answer = Drawn({}, lambda _: Text("\x1b[2J\u202eback"))
+    assert str(answer) == r"\x1b[2J\u202eback"
+    assert r"\x1b[2J\u202eback" in answer._repr_html_()
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_debug_may_stand_anywhere(words: str, debug: bool, ordered: str) -> None
 def test_a_message_breaks_no_word_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("spotctl.show.printable.width_of", lambda _: 40)
+    monkeypatch.setattr("spotctl.home.printable.width_of", lambda _: 40)
     exit_code_of(raising(BadRequest("run a-1 was interrupted: 'spotctl resume a' resumes it")), debug=False)
     assert capsys.readouterr().err.splitlines() == [
         "spotctl: run a-1 was interrupted:",

@@ -99,7 +99,8 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 def _words(process: Path) -> str:
     try:
-        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        about = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        return about.replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
 

@@ -303,7 +303,7 @@ def test_an_order_of_machines_names_the_copies_near_them(tmp_path: Path) -> None
         for region, near in (("us-west-2", {"DATA_IN": f"s3://west/{stored}"}), ("us-east-1", {})):
             payload = requested(spec, tmp_path, Market("aws", region, f"{region}a", "c4.xlarge")).payload
             assert payload is not None
-            (task,) = [json.loads(word) for word in payload.command if word.startswith("{")]
+            (task,) = [json.loads(word) for word in payload.in_former_words()["command"] if word.startswith("{")]
             assert (task["data"], task.get("near", {})) == ({"DATA_IN": f"s3://b/{stored}"}, near)
 
 

@@ -55,3 +55,9 @@ def test_a_night_goes_on_if_its_log_cannot_be_written(tmp_path: Path) -> None:
 def test_files_are_kept_for_as_many_days_as_the_page_says() -> None:
     page = Path(__file__).parents[3] / "docs" / "nightly.md"
     assert f"cost report of each night for {KEPT_DAYS} days" in " ".join(page.read_text().split())
+
+
+def test_control_characters_of_what_a_cloud_says_are_shown(tmp_path: Path) -> None:
+    log = NightLog(tmp_path, DAY, UTC, lambda: 0)
+    log.write(["refused: \x1b[2J\u202e"])
+    assert log.path.read_text().endswith("refused: \\x1b[2J\\u202e\n")

@@ -15,6 +15,7 @@ from pricing_data.units import HOUR
 from spotctl.agent.checkpoints.stored import note_ended
 from spotctl.agent.container.payload import NodeTask
 from spotctl.agent.data.locations import MACHINE
+from spotctl.agent.layout import TASK_VARIABLE
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.planning.facts import OVERHEADS
 from spotctl.run.work import command_workload
@@ -77,4 +78,4 @@ def test_a_command_is_started_again_unless_it_ended_on_all_nodes(
 def task_of(cloud: FakeProvider, machine: str) -> NodeTask:
     payload = cloud.payload(machine)
     assert payload is not None
-    return NodeTask.from_json(payload.command[-1])
+    return NodeTask.from_json(payload.environment[TASK_VARIABLE])

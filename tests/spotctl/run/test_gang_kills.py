@@ -16,6 +16,7 @@ from bidbrain.decision.limits import MachineLimits
 from bidbrain.strategies.base import Rent
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR
+from spotctl.agent.layout import TASK_VARIABLE
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.clouds.provider import Machine, MachineState
 from spotctl.files.job.programs import Command
@@ -105,7 +106,7 @@ class World:
     def _rank(self, machine: str) -> int:
         payload = self.cloud.payload(machine)
         assert payload is not None
-        return int(json.loads(payload.command[-1])["rank"])
+        return int(json.loads(payload.environment[TASK_VARIABLE])["rank"])
 
 
 def run(path: Path, world: World, death: Death) -> RunEnded:

@@ -9,10 +9,10 @@ from bidbrain.lab.calibration import Calibration, Skill
 from pricing_data.list_prices import EgressPrice
 from pricing_data.query import QueryResult
 from spotctl.cli.session import Session
+from spotctl.home.printable import wrapped
 from spotctl.lab.beta import results as beta_results
 from spotctl.show import terminal
 from spotctl.show.layout import pairs_table
-from spotctl.show.printable import wrapped
 from tests.spotctl.show.runs.made_up_run import text
 
 MARKET = "aws/us-east-1/us-east-1a/c5.large"
@@ -70,7 +70,7 @@ def test_a_result_on_a_terminal_breaks_no_word_and_in_a_pipe_no_line(
 ) -> None:
     line = "from 2026-01-01T00:00:00Z to 2026-01-01T05:00:00Z"
     Session(None).say(line)
-    monkeypatch.setattr("spotctl.show.printable.width_of", lambda _: 30)
+    monkeypatch.setattr("spotctl.home.printable.width_of", lambda _: 30)
     Session(None).say(line, indent=2)
     shown = capsys.readouterr().out.splitlines()
     assert shown == [line, "from 2026-01-01T00:00:00Z to", "  2026-01-01T05:00:00Z"]

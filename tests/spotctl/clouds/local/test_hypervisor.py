@@ -52,16 +52,14 @@ class LocalMachine:
         replace_json(self.folder / "machine.json", self.file.to_json())
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        given = {"clock": str(self.clock.path), "machines": [(lock, str(self.folder), SECRET.hex())]}
         with (self.folder.parent / "agent.log").open("wb") as log:
             subprocess.run(
-                [
-                    *(sys.executable, "-E", "-S", "-m", "spotctl.clouds.local.hypervisor", str(self.clock.path)),
-                    f"{lock}:{self.folder}",
-                ],
+                [sys.executable, "-E", "-S", "-m", "spotctl.clouds.local.hypervisor"],
                 cwd=CODE,
                 env={**os.environ, MARK: str(self.folder.parent)},
                 pass_fds=[lock],
-                input=SECRET.hex().encode(),
+                input=json.dumps(given).encode(),
                 start_new_session=True,
                 stderr=log,
                 check=True,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spotctl.agent import layout
-from spotctl.agent.container.payload import CheckpointPolicy, NodeTask, Payload
+from spotctl.agent.container.payload import NODE, CheckpointPolicy, NodeTask, Payload
 from tests.cloud.namespaces import Namespaces, namespaces
 from tests.servers.loopback import Reply, Request, serving
 from tests.servers.objects import AzureDialect, ObjectStore, S3Dialect, Stored, aws_signed, bearer
@@ -74,7 +74,8 @@ def test_a_command_goes_on_from_its_checkpoint(
     def payload(number: int, **environment: str) -> Payload:
         data, outputs = {"DATA_START": f"{location}/start/text"}, {"OUTPUT_MODEL": f"{location}/models"}
         task = NodeTask(f"run.{number}", 0, PROGRAM, "", environment, layout.CACHE, data, outputs, policy)
-        return Payload(f"run-{number}", (layout.PYTHON, "-P", "-m", "spotctl.agent.node", "run", task.to_json()))
+        variables = {layout.TASK_VARIABLE: task.to_json()}
+        return Payload(f"run-{number}", (layout.PYTHON, "-P", "-c", NODE, "run"), variables)
 
     with serving(kept) as server:
         reach = "http://" + host.reach(int(server.url.rpartition(":")[2]))

@@ -94,6 +94,16 @@ def test_the_webhook_and_every_service_get_the_message(mailbox: Mailbox) -> None
     assert (len(webhook.got), service.got[0]["title"], len(mailbox.got)) == (1, "small: done", 1)
 
 
+def test_control_characters_that_a_message_quotes_are_shown(mailbox: Mailbox) -> None:
+    quoting = Message("i", "small: \x1b[2J", good=False, lines={"What happened": "exit 1: \x07\x1b]0;x\u202e"})
+    with hook() as webhook:
+        deliver(quoting, Notify(webhook.url, to=(mailbox.address,)))
+    (sent,), (posted,) = mailbox.got, webhook.got
+    assert sent.get_content().strip() == r"What happened: exit 1: \x07\x1b]0;x\u202e"
+    assert posted["text"] == r"small: \x1b[2J"
+    assert posted["attachments"][0]["fields"][0]["value"] == r"exit 1: \x07\x1b]0;x\u202e"
+
+
 def test_a_service_that_refuses_is_reported_and_the_others_get_the_message(mailbox: Mailbox) -> None:
     with hook(401) as receiver:
         first, second = deliver(MESSAGE, Notify(to=(json_address(receiver.url), mailbox.address)))

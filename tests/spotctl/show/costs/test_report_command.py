@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from pricing_data.units import DAY, HOUR, NANO_SECONDS_PER_DOLLAR
+from spotctl.cli.app import main
 from spotctl.show.costs import focus
 from spotctl.show.costs.answers import cost_summary
+from spotctl.show.costs.tables import plain_text
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.show.costs.made import AWS, GCP, NIGHT, RELIABLE, MadeRun, night, report_of, started_hour, write_log
@@ -313,3 +315,27 @@ def test_days_are_those_of_the_providers_clock(tmp_path: Path) -> None:
     write_log([made], tmp_path / "home")
     days = {one["day"]: one["total_usd"] for one in spotctl("report", "cost", "--by", "day", "--json").json["groups"]}
     assert days == {"2026-06-01": pytest.approx(0.2), "2026-06-02": pytest.approx(0.4)}
+
+
+class Screen(io.StringIO):
+    """A terminal that keeps what it gets."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("format_", ["csv", "md", "json"])
+def test_no_format_commands_the_terminal_and_a_file_keeps_what_it_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    made = night(0, np.random.default_rng(3), "week\x1b[2J\u202ely")
+    write_log([made], tmp_path / "home")
+    assert not {"\x1b", "\u202e"} & set(spotctl("report", "cost").out)
+    assert not {"\x1b", "\u202e"} & set(plain_text(report_of([made])))
+    monkeypatch.setattr("sys.stdout", screen := Screen())
+    with pytest.raises(SystemExit):
+        main(["report", "cost", "--by", "job", "--format", format_])
+    assert not {"\x1b", "\u202e"} & set(screen.getvalue())
+    assert r"[2J\u202ely" in screen.getvalue()
+    if format_ == "csv":
+        assert "week\x1b[2J\u202ely" in spotctl("report", "cost", "--by", "job", "--format", "csv").out

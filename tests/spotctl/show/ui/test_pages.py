@@ -178,3 +178,14 @@ def test_text_from_outside_is_escaped() -> None:
     page += run_page(run_at(job=EVIL, run=EVIL, status=EVIL), [EVIL])
     assert 'alert("1")' not in page
     assert "run/%3C%2Fmain%3E" in page
+
+
+CONTROLS = "\x00\x07\x1b]0;owned\x07\x9b2J\x7f\r\u202eback"
+
+
+def test_control_characters_are_shown() -> None:
+    """In text and in attributes: of output, names, problems, and what a cloud says."""
+    page = overview_page([view(CONTROLS, CONTROLS)], [], [night(CONTROLS)], [CONTROLS])
+    page += run_page(run_at(job=CONTROLS, run=CONTROLS, status=CONTROLS), [CONTROLS])
+    assert not [letter for letter in set(page) - {"\n"} if letter in CONTROLS and not letter.isprintable()]
+    assert r"\x00\x07\x1b]0;owned\x07\x9b2J\x7f\r\u202eback" in page
