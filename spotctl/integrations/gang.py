@@ -9,6 +9,7 @@ where `python -m spotctl.integrations.gang --serve-store PORT` runs.
 
 import argparse
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -127,8 +128,8 @@ def torchrun_command(
 
 def next_round(peers: Peers, last: int) -> int:
     """The number of the next start of torchrun, the same on all machines: one more than any that has failed."""
-    known = [int(name.rpartition("/")[2]) for name in peers.names() if name.startswith(_ROUND_PREFIX)]
-    following = max([last + 1, *known])
+    known = map(re.compile(rf"{_ROUND_PREFIX}(\d{{1,9}})", re.ASCII).fullmatch, peers.names())
+    following = max([last + 1, *(int(match[1]) for match in known if match)])
     for store in peers.holders(len(peers.addresses)):
         with suppress(AgileMLError, OSError):
             store.put(f"{_ROUND_PREFIX}{following}", [b""])
