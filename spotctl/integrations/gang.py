@@ -27,7 +27,7 @@ from agileml.transport import TcpAddress, parse_host_port
 from spotctl.agent.container.podman import gpus
 from spotctl.agent.container.processes import MARK
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
-from spotctl.agent.lease.lease_files import LeaseHolder, LeaseNotice
+from spotctl.agent.lease.lease_files import LeaseHolder
 from spotctl.integrations.gang_saves import PATIENCE_SECONDS, GangSettings, Peers, PeerServer, secret_of
 
 _LOOK_SECONDS = 0.1
@@ -95,7 +95,9 @@ class GangMachine:
         # torchrun has a session of its own, so it gets a signal only once, from here.
         torchrun, passed_on = subprocess.Popen(command, env=environment, start_new_session=True), False
         while (code := torchrun.poll()) is None:
-            self._must_end = self._must_end or (self._holder is not None and is_final(self._holder.notice()))
+            notice = None if self._holder is None else self._holder.notice()
+            # A hint does not announce the machine's end.
+            self._must_end = self._must_end or (notice is not None and notice.kind != "hint")
             if self._must_end and not passed_on:
                 passed_on = True
                 torchrun.terminate()
@@ -134,11 +136,6 @@ def next_round(peers: Peers, last: int) -> int:
         with suppress(AgileMLError, OSError):
             store.put(f"{_ROUND_PREFIX}{following}", [b""])
     return following
-
-
-def is_final(notice: LeaseNotice | None) -> bool:
-    """Whether a notice announces the machine's end: a hint does not."""
-    return notice is not None and notice.kind != "hint"
 
 
 def alive(machines: GangMachines) -> frozenset[int]:

@@ -258,15 +258,6 @@ def files_of(metadata: Path) -> set[str]:
     return names
 
 
-def _is_whole(name: SaveName, metadata: Path, files: set[str]) -> bool:
-    """Whether all files are there that a save's metadata refers to. Says why a save is refused."""
-    try:
-        return files_of(metadata) <= files
-    except Unrecoverable as error:
-        sys.stderr.write(f"spotctl: the save at step {name.step} is not used: {error}\n")
-        return False
-
-
 class Saves:
     """Saves on this machine, with copies on `copies` others, and in the folder of checkpoints, if there is one."""
 
@@ -283,18 +274,24 @@ class Saves:
         self._peers.drop_before(f"{_ROOT}/{name}")
 
     def newest(self) -> SaveName | None:
-        """The newest complete save."""
-        usable = (name for name in self._kept() if self._is_kept_whole(name))
-        checkpoint = max(usable, default=None)
-        holders = self._peers.names()
-        for name, files in sorted(grouped(holders).items(), reverse=True):
-            if checkpoint is not None and name <= checkpoint:
-                break
-            if METADATA in files:
-                blob, metadata = _blob(name, METADATA), self._peers.scratch / METADATA
-                if fetch(blob, holders[blob], metadata) and _is_whole(name, metadata, files):
+        """The newest complete save. Says which are refused, and why (`files_of`)."""
+        kept, holders = {name: self._checkpoint_of(name) for name in self._kept()}, self._peers.names()
+        saves = grouped(holders)
+        for name in sorted({*kept, *saves}, reverse=True):
+            metadata, blob = self._peers.scratch / METADATA, _blob(name, METADATA)
+            files = saves.get(name, set())
+            if name in kept:
+                metadata, files = kept[name] / _STORED_METADATA, {path.name for path in kept[name].iterdir()}
+            elif METADATA not in files or not fetch(blob, holders[blob], metadata):
+                continue
+
+            try:
+                # A save is complete if all files are there that its metadata refers to.
+                if files_of(metadata) <= files:
                     return name
-        return checkpoint
+            except Unrecoverable as error:
+                sys.stderr.write(f"spotctl: the save at step {name.step} is not used: {error}\n")
+        return None
 
     def gather(self, name: SaveName, folder: Path) -> None:
         """Copies all files of a save into a new folder.
@@ -310,15 +307,14 @@ class Saves:
                 shutil.copyfile(kept / file, folder / file)
             return
 
-        holders = self._peers.names()
-        self._fetch(name, METADATA, folder, holders)
-        for file in files_of(folder / METADATA):
-            self._fetch(name, file, folder, holders)
-
-    def _fetch(self, name: SaveName, file: str, folder: Path, holders: Mapping[str, Sequence[BlobStore]]) -> None:
-        blob = _blob(name, file)
-        if not fetch(blob, holders.get(blob, ()), folder / file):
-            raise AgileMLError(f"{file} of the save at step {name.step} is gone, with the machines that had it")
+        holders, missing = self._peers.names(), [METADATA]
+        while missing:
+            file = missing.pop()
+            blob = _blob(name, file)
+            if not fetch(blob, holders.get(blob, ()), folder / file):
+                raise AgileMLError(f"{file} of the save at step {name.step} is gone, with the machines that had it")
+            if file == METADATA:
+                missing += files_of(folder / METADATA)
 
     def checkpoint(self, name: SaveName) -> None:
         """Replaces the save in the folder that spotctl copies to the job's checkpoint place."""
@@ -339,11 +335,6 @@ class Saves:
             return []
         paths = self._checkpoints.glob(f"{_CHECKPOINT}*/{_STORED_METADATA}")
         return list(filter(None, (SaveName.parse(path.parent.name.removeprefix(_CHECKPOINT)) for path in paths)))
-
-    def _is_kept_whole(self, name: SaveName) -> bool:
-        folder = self._checkpoint_of(name)
-        files = {path.name for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
-        return _is_whole(name, folder / _STORED_METADATA, files)
 
     def _checkpoint_of(self, name: SaveName) -> Path:
         assert self._checkpoints is not None
