@@ -41,7 +41,7 @@ from spotctl.agent.files import replace_json
 from spotctl.agent.layout import LEASE_VARIABLE
 from spotctl.agent.lease.lease_files import KINDS, LeaseGrantor, MachineNotice, SecondsClock
 from spotctl.agent.link.executions import Executions
-from spotctl.agent.link.output import EVERY_SECONDS, OutputTimes, read_chunk, times_file
+from spotctl.agent.link.output import EVERY_SECONDS, OUTPUT_CHUNK, OutputTimes, read_chunk, times_file
 from spotctl.agent.link.server import LinkServer
 from spotctl.agent.link.usage import GpuWatch, traffic
 
@@ -49,9 +49,6 @@ INDEX_VARIABLE, ID_VARIABLE = "SPOTCTL_INDEX", "SPOTCTL_MACHINE_ID"
 
 SHUT_DOWN, LEASE_ENDED = 0, 3
 """The agent's exit codes after a request to end, and at the lease's end. Any other end is a failure of the machine."""
-
-OUTPUT_CHUNK = 1 << 18
-"""Bytes of output in one answer."""
 
 _LONGEST_WAIT = 3600.0
 _REFUSED_WHILE_ENDING = ("assign", "renew", "exec")

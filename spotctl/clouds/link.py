@@ -6,16 +6,17 @@ opened by its provider, which knows how its machines are reached and where the s
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+import msgspec
 
 from pricing_data.units import MINUTE, SECOND
 from spotctl.agent.container.payload import Payload
@@ -29,6 +30,7 @@ from spotctl.agent.errors import (
 )
 from spotctl.agent.lease.lease_files import MachineNotice
 from spotctl.agent.link.client import AgentAddress, LinkClient
+from spotctl.agent.link.output import OUTPUT_CHUNK
 from spotctl.agent.link.usage import GpuUse, Traffic
 from spotctl.agent.link.wire import SECRET_BYTES
 from spotctl.clouds.errors import NotFound, NotPermitted, ProviderError, Unanswered, Unusable
@@ -47,6 +49,16 @@ SILENT_SECONDS = 5.0
 
 _EXEC_POLL_SECONDS = 0.03
 
+MOST_READ = 32 << 20
+"""Bytes of output that are read at a time, and of a command that `exec` runs: a machine may print without end."""
+
+_LATEST = 10**17
+"""A moment after all that are meant: a machine may name any, and calendars end."""
+
+_MAY_REFUSE = ("assign", "exec", "exec_read", "output_times")
+
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class MachineStatus:
@@ -58,9 +70,9 @@ class MachineStatus:
     """
 
     work: str
-    exit_code: int | None
-    lease_until: int
-    notices: int
+    exit_code: Annotated[int, msgspec.Meta(ge=-255, le=1 << 32)] | None
+    lease_until: Annotated[int, msgspec.Meta(ge=0, le=_LATEST)]
+    notices: Annotated[int, msgspec.Meta(ge=0)]
     gpus: GpuUse | None = None
     traffic: Traffic | None = None
 
@@ -78,7 +90,7 @@ class MachineLink(Protocol):
     """One machine's agent. Times are microseconds of the provider's clock. All calls but `exec` may be repeated.
 
     Every call may raise NotFound (the machine is gone or ending), Unanswered (the call may or may not have been carried
-    out) or NotPermitted (the secret is wrong).
+    out, or the answer makes no sense) or NotPermitted (the secret is wrong).
     """
 
     def assign(self, payload: Payload) -> None:
@@ -220,45 +232,56 @@ class AgentLink:
 
     def status(self) -> MachineStatus:
         answer = self._call("status")
-        gpus = GpuUse(**answer["cards"]) if "cards" in answer else None
-        traffic = Traffic(**answer["traffic"]) if "traffic" in answer else None
-        work, code, until, notices = (answer[key] for key in ("work", "exit_code", "lease_until", "notices"))
-        return MachineStatus(work, code, until, notices, gpus, traffic)
+        return self._understood({**answer, "gpus": answer.get("cards")}, MachineStatus)
 
     def notify(self, kind: str, until: int, source: str) -> None:
         self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
 
     def notices(self) -> tuple[MachineNotice, ...]:
-        notices = self._call("notices")["notices"]
-        return tuple(MachineNotice(notice["kind"], notice["until"], notice["source"]) for notice in notices)
+        notices = self._understood(self._call("notices").get("notices"), tuple[MachineNotice, ...])
+        return tuple(replace(notice, until=min(max(notice.until, 0), _LATEST)) for notice in notices)
 
     def output(self, after: int = 0) -> bytes:
-        return base64.b64decode(self._call("output", after=after)["output"])
+        return self._understood(self._call("output", after=after).get("output"), bytes)
 
     def output_times(self, after: int = 0) -> bytes:
-        return base64.b64decode(self._call("output_times", after=after)["times"])
+        return self._understood(self._call("output_times", after=after).get("times"), bytes)
 
     def exec(self, command: Sequence[str]) -> ExecResult:
         # `exec` must not be retried, so a call that may be makes sure that the connection is alive.
         self._call("status")
-        number, out, err = self._call("exec", retry=False, command=list(command))["id"], b"", b""
-        while True:
+        number = self._understood(self._call("exec", retry=False, command=list(command)).get("id"), int)
+        out, err = bytearray(), bytearray()
+        while len(out) + len(err) <= MOST_READ:
             try:
                 answer = self._call("exec_read", retry=False, id=number, out=len(out), err=len(err))
             except NotFound:
                 # The machine has ended, and killed the command.
-                return ExecResult(-signal.SIGKILL, out, err)
-            out += base64.b64decode(answer["out"])
-            err += base64.b64decode(answer["err"])
-            if answer["code"] is not None:
-                return ExecResult(answer["code"], out, err)
-            if not answer["out"] and not answer["err"]:
+                return ExecResult(-signal.SIGKILL, bytes(out), bytes(err))
+            printed = self._understood([answer.get("out"), answer.get("err")], tuple[bytes, bytes])
+            out, err = out + printed[0], err + printed[1]
+            if (code := self._understood(answer.get("code"), int | None)) is not None:
+                return ExecResult(code, bytes(out), bytes(err))
+            if not any(printed):
                 time.sleep(_EXEC_POLL_SECONDS)
+        self.close()
+        raise ProviderError(
+            f"{self._machine}: the command prints more than {MOST_READ >> 20} MiB: redirect it to a file"
+        )
 
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+    def _understood(self, given: object, kind: type[T]) -> T:
+        """A part of an answer. Unanswered: it makes no sense: the machine is broken, or someone has taken it over."""
+        try:
+            # By way of JSON, whose integers have 64 bits, as those of the log.
+            return msgspec.json.decode(msgspec.json.encode(given), type=kind)
+        except (msgspec.MsgspecError, OverflowError, ValueError, RecursionError) as error:
+            why = f"its agent's answer makes no sense ({str(error)[:100]}): replace the machine if it goes on"
+            raise Unanswered(f"{self._machine}: {why}") from None
 
     def _until(self, moment: int, now: int) -> float:
         return max(moment - now, 0) / self._clock.speed / 1e6
@@ -285,9 +308,9 @@ class AgentLink:
             self.close()
             raise NotPermitted(f"{error}; was the machine rented from another home?") from None
         except MachineEnding as error:
-            raise NotFound(f"{error}; the machine is gone", (self._machine,)) from None
+            raise NotFound(f"{self._machine}: {error}; the machine is gone", (self._machine,)) from None
         except RequestRefused as error:
-            raise BadRequest(str(error)) from None
+            raise (BadRequest if operation in _MAY_REFUSE else Unanswered)(str(error)) from None
         except AgentError as error:
             raise ProviderError(str(error)) from None
 
@@ -312,11 +335,14 @@ def link_secret(key: bytes, machine: str) -> bytes:
 
 
 def whole(output: Callable[[int], bytes], after: int) -> bytes:
-    """Everything that a link returns in parts, from this byte offset on."""
-    parts, at = [], after
-    while part := output(at):
+    """What a link returns in parts, from this byte offset on: everything, or as much as may be read at a time."""
+    parts, at = [b""], after
+    while at - after < MOST_READ and (part := output(at)):
         parts.append(part)
         at += len(part)
+        # Of a machine that prints a byte at a time, reading would never come to an end.
+        if len(part) < OUTPUT_CHUNK:
+            break
     return b"".join(parts)
 
 

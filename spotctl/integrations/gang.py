@@ -9,6 +9,7 @@ where `python -m spotctl.integrations.gang --serve-store PORT` runs.
 
 import argparse
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ from agileml.transport import TcpAddress, parse_host_port
 from spotctl.agent.container.podman import gpus
 from spotctl.agent.container.processes import MARK
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
-from spotctl.agent.lease.lease_files import LeaseHolder, LeaseNotice
+from spotctl.agent.lease.lease_files import LeaseHolder
 from spotctl.integrations.gang_saves import PATIENCE_SECONDS, GangSettings, Peers, PeerServer, secret_of
 
 _LOOK_SECONDS = 0.1
@@ -94,7 +95,9 @@ class GangMachine:
         # torchrun has a session of its own, so it gets a signal only once, from here.
         torchrun, passed_on = subprocess.Popen(command, env=environment, start_new_session=True), False
         while (code := torchrun.poll()) is None:
-            self._must_end = self._must_end or (self._holder is not None and is_final(self._holder.notice()))
+            notice = None if self._holder is None else self._holder.notice()
+            # A hint does not announce the machine's end.
+            self._must_end = self._must_end or (notice is not None and notice.kind != "hint")
             if self._must_end and not passed_on:
                 passed_on = True
                 torchrun.terminate()
@@ -127,17 +130,12 @@ def torchrun_command(
 
 def next_round(peers: Peers, last: int) -> int:
     """The number of the next start of torchrun, the same on all machines: one more than any that has failed."""
-    known = [int(name.rpartition("/")[2]) for name in peers.names() if name.startswith(_ROUND_PREFIX)]
-    following = max([last + 1, *known])
+    known = map(re.compile(rf"{_ROUND_PREFIX}(\d{{1,9}})", re.ASCII).fullmatch, peers.names())
+    following = max([last + 1, *(int(match[1]) for match in known if match)])
     for store in peers.holders(len(peers.addresses)):
         with suppress(AgileMLError, OSError):
             store.put(f"{_ROUND_PREFIX}{following}", [b""])
     return following
-
-
-def is_final(notice: LeaseNotice | None) -> bool:
-    """Whether a notice announces the machine's end: a hint does not."""
-    return notice is not None and notice.kind != "hint"
 
 
 def alive(machines: GangMachines) -> frozenset[int]:

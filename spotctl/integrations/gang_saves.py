@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from agileml.errors import AgileMLError, BadInput
+from agileml.errors import AgileMLError, BadInput, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
-from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces
+from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces, is_name
 from agileml.runtime.folders import own_folder
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobServer, LinkedBlobStore
@@ -173,6 +176,8 @@ METADATA = ".metadata"
 
 _ROOT, _STORED_METADATA = "saves", "metadata"
 _CHECKPOINT = "gang-"
+_SAVE = re.compile(r"(?P<step>\d{10,18})-(?P<token>[A-Za-z0-9]{1,64})", re.ASCII)
+_BLOB = re.compile(rf"{_ROOT}/(?P<save>{_SAVE.pattern})/(?P<file>[A-Za-z0-9_][A-Za-z0-9._-]*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -186,27 +191,71 @@ class SaveName:
         return f"{self.step:010d}-{self.token}"
 
     @classmethod
-    def parse(cls, text: str) -> SaveName:
-        """The inverse of `str`."""
-        step, _, token = text.partition("-")
-        return cls(int(step), token)
+    def parse(cls, text: str) -> SaveName | None:
+        """The inverse of `str`; None for any other text, such as a name that another machine has made up."""
+        match = _SAVE.fullmatch(text)
+        return None if match is None else cls(int(match["step"]), match["token"])
 
 
 def grouped(names: Iterable[str]) -> dict[SaveName, set[str]]:
-    """The files of each save, from the names of blobs."""
+    """The files of each save, from the names of blobs. Other names do not count: any machine may have sent them."""
     saves: dict[SaveName, set[str]] = {}
-    for name in names:
-        root, save, file = name.split("/")
-        if root == _ROOT:
-            saves.setdefault(SaveName.parse(save), set()).add(METADATA if file == _STORED_METADATA else file)
+    for match in filter(None, map(_BLOB.fullmatch, names)):
+        save, file = SaveName(int(match["step"]), match["token"]), match["file"]
+        saves.setdefault(save, set()).add(METADATA if file == _STORED_METADATA else file)
     return saves
 
 
+_METADATA = "torch.distributed.checkpoint.metadata"
+_METADATA_PARTS = frozenset(
+    {
+        *((_METADATA, name) for name in ("Metadata", "MetadataIndex", "StorageMeta", "TensorProperties")),
+        *((_METADATA, name) for name in ("BytesStorageMetadata", "ChunkStorageMetadata", "TensorStorageMetadata")),
+        (_METADATA, "_MEM_FORMAT_ENCODING"),
+        ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+        ("torch.serialization", "_get_layout"),
+        ("torch", "Size"),
+        # The folder of the save. Its module has another name in Python 3.13.
+        ("pathlib", "PosixPath"),
+        ("pathlib._local", "PosixPath"),
+    }
+)
+"""What the metadata of a save consists of, from PyTorch 2.6 on, besides the types of numbers (`torch.float32`). None
+of it does more than hold values."""
+
+_UNREADABLE = (pickle.PickleError, EOFError, ImportError, LookupError, AttributeError, TypeError, ValueError)
+_UNREADABLE_NUMBERS = (ArithmeticError, RuntimeError, MemoryError)
+"""What reading a pickle raises that is damaged or made up."""
+
+
+class _MetadataReader(pickle.Unpickler):
+    """Builds the parts of a save's metadata, and nothing else: the file comes from other machines."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _METADATA_PARTS:
+            return super().find_class(module, name)
+        if module == "torch":
+            import torch
+
+            if isinstance(found := vars(torch).get(name), torch.dtype):
+                return found
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which no save of PyTorch has")
+
+
 def files_of(metadata: Path) -> set[str]:
-    """The files that a save's metadata refers to. The metadata comes from a holder of the gang's secret."""
-    with metadata.open("rb") as file:
-        content = pickle.load(file)  # noqa: S301
-    return {info.relative_path for info in content.storage_data.values()}
+    """The files that a save's metadata refers to, all in the folder of the save.
+
+    Unrecoverable: it is damaged, or has more than metadata has. Loading it with PyTorch could then run what another
+    machine has planted.
+    """
+    try:
+        with metadata.open("rb") as file:
+            names = {info.relative_path for info in _MetadataReader(file).load().storage_data.values()}
+    except (*_UNREADABLE, *_UNREADABLE_NUMBERS) as error:
+        raise Unrecoverable(f"{metadata.name} is not loaded: {error}") from None
+    if outside := [name for name in names if not isinstance(name, str) or not is_name(name) or "/" in name]:
+        raise Unrecoverable(f"{metadata.name} is not loaded: it refers to {outside[0]!r:.200}, which is no file's name")
+    return names
 
 
 class Saves:
@@ -225,32 +274,47 @@ class Saves:
         self._peers.drop_before(f"{_ROOT}/{name}")
 
     def newest(self) -> SaveName | None:
-        """The newest complete save."""
-        checkpoint = max(self._kept(), default=None)
-        holders = self._peers.names()
-        for name, files in sorted(grouped(holders).items(), reverse=True):
-            if checkpoint is not None and name <= checkpoint:
-                break
-            if METADATA in files:
-                blob, metadata = _blob(name, METADATA), self._peers.scratch / METADATA
+        """The newest complete save. Says which are refused, and why (`files_of`)."""
+        kept, holders = {name: self._checkpoint_of(name) for name in self._kept()}, self._peers.names()
+        saves = grouped(holders)
+        for name in sorted({*kept, *saves}, reverse=True):
+            metadata, blob = self._peers.scratch / METADATA, _blob(name, METADATA)
+            files = saves.get(name, set())
+            if name in kept:
+                metadata, files = kept[name] / _STORED_METADATA, {path.name for path in kept[name].iterdir()}
+            elif METADATA not in files or not fetch(blob, holders[blob], metadata):
+                continue
+
+            try:
                 # A save is complete if all files are there that its metadata refers to.
-                if fetch(blob, holders[blob], metadata) and files_of(metadata) <= files:
+                if files_of(metadata) <= files:
                     return name
-        return checkpoint
+            except Unrecoverable as error:
+                sys.stderr.write(f"spotctl: the save at step {name.step} is not used: {error}\n")
+        return None
 
     def gather(self, name: SaveName, folder: Path) -> None:
-        """Copies all files of a save into a new folder. AgileMLError: a file is gone, with the machines that had it."""
+        """Copies all files of a save into a new folder.
+
+        AgileMLError: a file is gone, with the machines that had it, or the metadata is refused (`files_of`).
+        """
         shutil.rmtree(folder, ignore_errors=True)
-        if name in self._kept():
-            shutil.copytree(self._checkpoint_of(name), folder)
-            (folder / _STORED_METADATA).rename(folder / METADATA)
-            return
         folder.mkdir(parents=True)
-        holders = self._peers.names()
-        for file in grouped(holders).get(name, ()):
+        if name in self._kept():
+            kept = self._checkpoint_of(name)
+            shutil.copyfile(kept / _STORED_METADATA, folder / METADATA)
+            for file in files_of(folder / METADATA):
+                shutil.copyfile(kept / file, folder / file)
+            return
+
+        holders, missing = self._peers.names(), [METADATA]
+        while missing:
+            file = missing.pop()
             blob = _blob(name, file)
-            if not fetch(blob, holders[blob], folder / file):
+            if not fetch(blob, holders.get(blob, ()), folder / file):
                 raise AgileMLError(f"{file} of the save at step {name.step} is gone, with the machines that had it")
+            if file == METADATA:
+                missing += files_of(folder / METADATA)
 
     def checkpoint(self, name: SaveName) -> None:
         """Replaces the save in the folder that spotctl copies to the job's checkpoint place."""
@@ -270,7 +334,7 @@ class Saves:
         if self._checkpoints is None:
             return []
         paths = self._checkpoints.glob(f"{_CHECKPOINT}*/{_STORED_METADATA}")
-        return [SaveName.parse(path.parent.name.removeprefix(_CHECKPOINT)) for path in paths]
+        return list(filter(None, (SaveName.parse(path.parent.name.removeprefix(_CHECKPOINT)) for path in paths)))
 
     def _checkpoint_of(self, name: SaveName) -> Path:
         assert self._checkpoints is not None

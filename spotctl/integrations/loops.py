@@ -104,6 +104,9 @@ def resuming(loop: Iterable[ItemT], *states: object, folder: Path | None = None)
 
     A program that is started again after its loop was done skips the loop, and finds the names that the loop gave as
     they were: what follows the loop prints and saves the same results.
+
+    A save is a pickle, as estimators need it: whoever owns an earlier machine of the job can have the next one run
+    code, with what the job has there. The launcher's computer never loads a save.
     """
     for state in states:
         if isinstance(state, str | bytes | int | float | tuple | None):
@@ -133,7 +136,7 @@ class _LoopSaves:
         """Restores the newest save, and draws the items that are done. Returns the names of a loop that is done."""
         given: Mapping[str, bytes] = {}
         for path in self._published.all()[-1:]:
-            content = pickle.loads(path.read_bytes())  # noqa: S301  # written by `_save`
+            content = pickle.loads(path.read_bytes())  # noqa: S301  # written by `_save`, on any machine of the job
             self._done = self._saved_at = content["done"]
             for _ in range(self._done):
                 next(items, None)

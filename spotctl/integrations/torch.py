@@ -10,6 +10,7 @@ this machine and to `copies` others of the gang. On an eviction notice all ranks
 that leaves exit. The others are started again by `python -m spotctl.integrations.gang`, and read from their peers.
 """
 
+import io
 import os
 import secrets
 import shutil
@@ -27,6 +28,7 @@ from typing import Any, NoReturn
 try:
     import torch
     import torch.distributed as dist
+    from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
     from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -38,7 +40,7 @@ from agileml.transport import parse_host_port
 from spotctl.agent.checkpoints.interval import CheckpointPlanReader
 from spotctl.agent.lease.job_lease import SAVED_AND_ENDED
 from spotctl.agent.lease.lease_files import LeaseHolder
-from spotctl.integrations.gang_saves import GangSettings, Peers, SaveName, Saves
+from spotctl.integrations.gang_saves import METADATA, GangSettings, Peers, SaveName, Saves, files_of
 
 PATIENCE = timedelta(minutes=5)
 """The time for all ranks to reach a step; then a peer that vanished without closing its connections counts as lost."""
@@ -63,11 +65,32 @@ class _ModelAndOptimizer:
         )
 
 
+class _PlainReader(FileSystemReader):
+    """Reads saves of other machines. PyTorch unpickles a save's metadata: what is more than metadata is refused."""
+
+    def read_metadata(self, *_: Any, **__: Any) -> Any:
+        files_of(Path(self.path, METADATA))
+        # Without a rank: PyTorch would then look for metadata under another name.
+        return super().read_metadata()
+
+
+class _PlainPlanner(DefaultLoadPlanner):
+    """Loads saves of other machines. PyTorch unpickles all that is no tensor: this does so only for plain values."""
+
+    def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
+        plain = io.BytesIO()
+        torch.save(torch.load(value, weights_only=True), plain)
+        plain.seek(0)
+        super().load_bytes(read_item, plain)
+
+
 class Gang:
     """Saves and restores a training of `torch.distributed`, whose default group exists already.
 
-    `extra` are more objects with state_dict and load_state_dict, such as a scheduler, the same on all ranks. The ranks
-    agree on notices every `look_every` steps.
+    `extra` are more objects with state_dict and load_state_dict, such as a scheduler, the same on all ranks. Their
+    states are tensors and plain values, or of classes that `torch.serialization.add_safe_globals` allows: nothing else
+    is loaded from a save, because another machine may have written it. The ranks agree on notices every `look_every`
+    steps.
     """
 
     def __init__(
@@ -113,10 +136,12 @@ class Gang:
         if not newest:
             return 0
         name, folder = SaveName.parse(newest), self._folder / "restored"
+        assert name is not None
         if self._leads:
             self._saves.gather(name, folder)
         dist.barrier(self._control)
-        load(self._state, storage_reader=FileSystemReader(folder), process_group=self._control)
+        reader, planner = _PlainReader(folder), _PlainPlanner()
+        load(self._state, storage_reader=reader, planner=planner, process_group=self._control)
         dist.barrier(self._control)
         if self._leads:
             shutil.rmtree(folder)

@@ -4,10 +4,12 @@ about failures."""
 import os
 import re
 import time
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import merge
 from pathlib import Path
 
 from pricing_data.units import DAY, SECOND
@@ -35,6 +37,11 @@ EVERY_SECONDS = 2.0
 
 CLUSTER = "ray"
 """The name, in the place of a machine's, under which the output of a training on a Ray cluster is kept."""
+
+_AT_A_TIME = 1 << 18
+"""Bytes of kept output that are read at a time: a machine may have printed any amount, and lines that are empty."""
+_MOST_TIMES = 1 << 20
+"""Times of one machine: those of twelve days, one for each second."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -76,17 +83,14 @@ class RunOutput:
         self._on_ray = spec.on_ray
         self._readings = dict[str, _Reading]()
 
-    def new_lines(self, state: RunState, *, last: bool) -> list[OutputLine]:
+    def new_lines(self, state: RunState, *, last: bool) -> Iterator[OutputLine]:
         """The lines since the last call, the oldest first; with `last` also those that have not ended."""
-        lines = list[OutputLine]()
-        if self._on_ray:
-            lines += self._reading(CLUSTER).new_lines(last=last)
-        for held in sorted(state.machines.values(), key=lambda held: held.started):
-            reading = self._reading(held.id)
-            lines += reading.new_lines(last=last or not held.alive)
-            # A machine that is gone prints no more; without this, its cloud would be asked in every round.
-            reading.over = reading.over or not held.alive
-        return sorted(lines, key=lambda line: line.at or 0)
+        lines = [self._reading(CLUSTER).new_lines(last=last)] if self._on_ray else []
+        lines += [
+            self._reading(held.id).new_lines(last=last or not held.alive, gone=not held.alive)
+            for held in sorted(state.machines.values(), key=lambda held: held.started)
+        ]
+        return merge(*lines, key=lambda line: line.at or 0)
 
     def _reading(self, machine: str) -> "_Reading":
         return self._readings.setdefault(machine, _Reading(machine, self._source))
@@ -98,29 +102,41 @@ class _Reading:
     def __init__(self, machine: str, source: "CloudProvider | KeptOutput") -> None:
         self._machine, self._source = machine, source
         self._at = self._times_at = 0
-        self._ends, self._times = list[int](), list[int]()
-        self.over = False
+        self._ends, self._times = array("q"), array("q")
+        self._over = False
 
-    def new_lines(self, *, last: bool) -> Iterator[OutputLine]:
+    def new_lines(self, *, last: bool, gone: bool = False) -> Iterator[OutputLine]:
         """The lines since the last call; a line that has not ended waits, unless this call is the `last` one."""
-        text = b"" if self.over else self._read(self._source.output, self._at)
-        if not last:
-            # A `\\r` at the end may be half of a line's end.
-            text = text[: max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1]
-        if text:
-            new = self._read(self._source.output_times, self._times_at)
-            new = new[: new.rfind(b"\n") + 1]
+        is_all = self._over
+        while not is_all:
+            text = self._read(self._source.output, self._at)
+            is_all = len(text) < _AT_A_TIME
+            if not last or not is_all:
+                # A `\\r` at the end may be half of a line's end. A line that is longer than a part is shown in parts.
+                ended = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1
+                text = text[: ended if ended or is_all else _AT_A_TIME]
+            if text:
+                self._note_times()
+            for line in text.splitlines(keepends=True):
+                printed_at = None
+                if self._times:
+                    # The latest time known, if that of the line was not noted yet.
+                    printed_at = self._times[min(bisect_right(self._ends, self._at), len(self._times) - 1)]
+                yield OutputLine(self._machine, line.decode(errors="replace").rstrip("\r\n"), printed_at)
+                self._at += len(line)
+        # A machine that is gone prints no more; without this, its cloud would be asked in every round.
+        self._over = self._over or gone
+
+    def _note_times(self) -> None:
+        while new := self._read(self._source.output_times, self._times_at):
+            new = new[: new.rfind(b"\n") + 1 or len(new) // _AT_A_TIME * _AT_A_TIME]
+            if not new:
+                return
             self._times_at += len(new)
             for end, at in parse_times(new):
-                self._ends.append(end)
-                self._times.append(at)
-        for line in text.splitlines(keepends=True):
-            printed_at = None
-            if self._times:
-                # The latest time known, if that of the line was not noted yet.
-                printed_at = self._times[min(bisect_right(self._ends, self._at), len(self._times) - 1)]
-            yield OutputLine(self._machine, line.decode(errors="replace").rstrip("\r\n"), printed_at)
-            self._at += len(line)
+                if len(self._ends) < _MOST_TIMES:
+                    self._ends.append(end)
+                    self._times.append(at)
 
     def _read(self, read: Callable[[str, int], bytes], after: int) -> bytes:
         """The output that the source has of the machine from an offset on; none while the machine boots."""
@@ -132,12 +148,16 @@ class _Reading:
 
 def last_lines(environment: RunEnvironment, machine: str) -> str:
     """The last lines of a machine's output as one line, with secrets hidden; says so if there is none."""
-    try:
-        text = environment.provider.output(machine).decode(errors="replace")
-    except ProviderError:
-        if environment.output is None:
+    if environment.output is not None:
+        kept = KeptOutput(environment.output)
+        kept.fetch(environment.provider, machine, now=True)
+        printed = kept.output(machine, -_AT_A_TIME)
+    else:
+        try:
+            printed = environment.provider.output(machine)
+        except ProviderError:
             return "its output is no longer available"
-        text = KeptOutput(environment.output).output(machine).decode(errors="replace")
+    text = printed[-_AT_A_TIME:].decode(errors="replace")
     last = [line.strip() for line in text.splitlines() if line.strip()][-3:]
     return environment.redacted(" | ".join(last))[-_LONGEST_QUOTE:] or "it printed nothing"
 
@@ -173,12 +193,13 @@ class KeptOutput:
             file.write(new)
 
     def output(self, machine: str, after: int = 0) -> bytes:
-        """The kept output of a machine, from a byte offset on."""
-        return read_from(self._path(machine), after)
+        """A part of the kept output of a machine, from a byte offset on; below 0, from as far before its end."""
+        path = self._path(machine)
+        return read_from(path, after if after >= 0 else max(_size(path) + after, 0), _AT_A_TIME)
 
     def output_times(self, machine: str, after: int = 0) -> bytes:
-        """The times of the kept output; see `CloudProvider`."""
-        return read_from(times_file(self._path(machine)), after)
+        """A part of the times of the kept output; see `CloudProvider`."""
+        return read_from(times_file(self._path(machine)), after, _AT_A_TIME)
 
     def _path(self, machine: str) -> Path:
         return self._folder / _NOT_IN_NAMES.sub("_", machine)

@@ -28,6 +28,10 @@ _FINISHED = "finished"
 _KEPT_CHECKPOINTS = 2
 """Checkpoints of a node that are kept, in case the newest is damaged."""
 
+_LARGEST_RECORD = 64 << 20
+_LARGEST = 1 << 62
+"""Above all counts, sizes and times that a record has; a log keeps numbers of 64 bits."""
+
 _BLOB = re.compile(r"(?P<stem>node-\d+/\d+-.+)\.(?P<part>record|\d+)")
 
 
@@ -73,7 +77,7 @@ class StoredCheckpoints:
         stem = self._stem(record.by, record.number)
         values: dict[str, Any] = {**asdict(record), "files": list(names)}
         if folder is not None:
-            values |= {"times": [_changed(folder / name) for name in names], "links": _folder_links(folder)}
+            values |= {"times": [(folder / name).stat().st_mtime_ns for name in names], "links": _folder_links(folder)}
         try:
             self._store.put(f"{stem}.record", [json.dumps(values).encode()])
             self._drop_old(stem)
@@ -117,13 +121,13 @@ class StoredCheckpoints:
         for i, name in enumerate(names):
             fetch_file(self._store, f"{stem}.{i}", new / name)
         times: dict[Path, int] = {}
-        for name, changed in zip(names, values.get("times", ()), strict=False):
-            times[new / name] = int(changed)
+        for name, changed in zip(names, values["times"], strict=False):
+            times[new / name] = changed
             # A folder changes with its files.
-            times |= {new / above: max(int(changed), times.get(new / above, 0)) for above in Path(name).parents[:-1]}
+            times |= {new / above: max(changed, times.get(new / above, 0)) for above in Path(name).parents[:-1]}
         for path, changed in times.items():
             os.utime(path, ns=(changed, changed))
-        for name, target in values.get("links", {}).items():
+        for name, target in values["links"].items():
             (new / name).symlink_to(target)
 
         shutil.rmtree(folder, ignore_errors=True)
@@ -133,12 +137,16 @@ class StoredCheckpoints:
     def _record(self, stem: str) -> tuple[CheckpointRecord, list[str], dict[str, Any]]:
         """A checkpoint's record, the names of its files, and all that was written. Unrecoverable: it is damaged, or
         another one's."""
-        content = b"".join(self._store.get(f"{stem}.record"))
+        content = bytearray()
+        for piece in self._store.get(f"{stem}.record"):
+            content += piece
+            if len(content) > _LARGEST_RECORD:
+                raise Unrecoverable(f"its record is larger than {_LARGEST_RECORD} bytes")
         try:
             values = dict(json.loads(content))
             names = [_inside(str(name)) for name in values["files"]]
-            for name, target in values.get("links", {}).items():
-                _inside(posixpath.normpath(posixpath.join(posixpath.dirname(_inside(name)), str(target))))
+            values["links"] = _links_inside(values.get("links", {}))
+            values["times"] = [int(changed) for changed in values.get("times", ())]
             record = CheckpointRecord(
                 str(values["by"]),
                 int(values["number"]),
@@ -146,7 +154,10 @@ class StoredCheckpoints:
                 int(values["size"]),
                 float(values["every"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+            numbers = (record.number, record.size, *values["times"])
+            if not all(0 <= number < _LARGEST for number in numbers) or not (record.seconds >= 0 <= record.every):
+                raise ValueError("a number of the record is none that was measured")
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise Unrecoverable("its record is damaged") from error
         if self._stem(record.by, record.number) != stem:
             # An old checkpoint under a higher number would be the newest for ever.
@@ -208,13 +219,22 @@ def _as_bad_checkpoint(path: str) -> Iterator[None]:
 def _inside(name: str) -> str:
     """The name of a file; ValueError if it leads out of the checkpoint's folder."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(name)
     return name
 
 
-def _changed(path: Path) -> int:
-    return path.stat().st_mtime_ns
+def _links_inside(links: dict[str, str]) -> dict[str, str]:
+    """The links of a record; ValueError if one leads out of the checkpoint's folder, perhaps by way of another."""
+    inside: dict[str, str] = {}
+    for name, given in links.items():
+        # As text, `link/..` is nothing; for the system, it is the folder above what the link leads to.
+        target, above = posixpath.normpath(given), PurePosixPath(_inside(name)).parents
+        _inside(posixpath.normpath(posixpath.join(posixpath.dirname(name), target)))
+        if not links.keys().isdisjoint(map(str, above)):
+            raise ValueError(name)
+        inside[name] = target
+    return inside
 
 
 def _folder_links(folder: Path) -> dict[str, str]:

@@ -4,6 +4,8 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -23,10 +25,17 @@ FolderListing = tuple[tuple[str, int, int, int], ...]
 _WHOLE = {".metadata"}
 """The file that PyTorch writes last into the folder of a distributed checkpoint, and needs to load it."""
 
+_LEFT_OUT = set[Path]()
+"""The paths of which this process has said that they are not copied."""
+
 
 def listing(folder: Path, *, unfinished: bool = False) -> FolderListing:
-    """The files in a folder; names that begin with a dot, which are still being written, only with `unfinished`."""
-    entries = []
+    """The files in a folder; names that begin with a dot, which are still being written, only with `unfinished`.
+
+    A link to a file elsewhere is left out, or a program would have files copied that it may not read itself, and so are
+    pipes and devices, whose reading has no end.
+    """
+    entries, inside = [], folder.resolve()
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if unfinished or not name.startswith(".")]
         for name in files:
@@ -34,7 +43,17 @@ def listing(folder: Path, *, unfinished: bool = False) -> FolderListing:
                 path = Path(root, name)
                 try:
                     status = path.stat()
-                except FileNotFoundError:
+                    is_own = not path.is_symlink() or inside in Path(os.path.realpath(path)).parents
+                except OSError as error:
+                    # It was just removed, or is a link to itself.
+                    if error.errno not in (errno.ENOENT, errno.ELOOP):
+                        raise
+                    continue
+                if not is_own or not stat.S_ISREG(status.st_mode):
+                    if path not in _LEFT_OUT:
+                        _LEFT_OUT.add(path)
+                        why = "it is no file, or a link out of its folder; copy the file there"
+                        sys.stderr.write(f"spotctl: {path} is not copied: {why}\n")
                     continue
                 entries.append((path.relative_to(folder).as_posix(), status.st_size, status.st_mtime_ns, status.st_ino))
     return tuple(sorted(entries))
@@ -98,7 +117,12 @@ def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> Non
         return
     target = Path(destination)
     try:
-        for name, *_ in listing(folder):
+        files = listing(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        # A file with holes may be larger than any disk.
+        if sum(size for _, size, *_ in files) > shutil.disk_usage(target).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        for name, *_ in files:
             path = target / name
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,6 +1,7 @@
 """The calling side of a machine link: one connection to an agent, one request at a time."""
 
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +9,23 @@ from spotctl.agent.errors import BrokenFrame, LinkLost, LinkTimeout, MachineEndi
 from spotctl.agent.link.wire import MAX_FRAME_BYTES, CallerHandshake, LinkFrameReader
 
 _CHUNK_BYTES = 1 << 16
+_LONGEST_REFUSAL = 300
+_SLOWEST = 5
+"""A whole answer may take as many times as long as each part of it: one that comes byte by byte would never end."""
 
 AgentAddress = Path | tuple[str, int]
 """The address of an agent: a Unix socket, or a host and a port."""
 
 
 class LinkClient:
-    """A connection to the agent of `machine`, open from construction on. Every call waits `seconds` at most.
+    """A connection to the agent of `machine`, open from construction on. Every call waits `seconds` at most for a part
+    of the answer to arrive, and five times as long for all of it.
 
     LinkLost: the agent did not answer; the request may or may not have been carried out. WrongSecret: see `wire`.
     """
 
     def __init__(self, address: AgentAddress, machine: str, secret: bytes, seconds: float) -> None:
-        self._machine = machine
+        self._machine, self._seconds = machine, seconds
         self._reader = LinkFrameReader()
         try:
             self._socket = _connect(address, seconds)
@@ -51,11 +56,12 @@ class LinkClient:
         except BrokenFrame as error:
             self.close()
             raise LinkLost(f"{self._machine}: {error}") from None
+        if "refused" not in answer:
+            return answer
+        said = answer["refused"][:_LONGEST_REFUSAL] if isinstance(answer["refused"], str) else "refused"
         if answer.get("ending"):
-            raise MachineEnding(str(answer["refused"]))
-        if "refused" in answer:
-            raise RequestRefused(f"{self._machine}: {answer['refused']}")
-        return answer
+            raise MachineEnding(said)
+        raise RequestRefused(f"{self._machine}: {said}")
 
     def close(self) -> None:
         """Closes the connection; the payload goes on, and commands of `exec` end."""
@@ -73,8 +79,11 @@ class LinkClient:
             raise _lost(error, f"{self._machine}: its agent does not answer") from None
 
     def _receive(self) -> bytes:
+        until = time.monotonic() + _SLOWEST * self._seconds
         while (body := self._reader.next()) is None:
             try:
+                if time.monotonic() > until:
+                    raise TimeoutError("its answer is too slow")
                 received = self._socket.recv(_CHUNK_BYTES)
             except OSError as error:
                 self.close()

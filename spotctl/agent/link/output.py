@@ -12,6 +12,12 @@ from pathlib import Path
 EVERY_SECONDS = 1.0
 """The resolution of times, which are exact only when a caller has just asked for the output."""
 
+OUTPUT_CHUNK = 1 << 18
+"""Bytes of output in one answer, if there are as many."""
+
+_MOST_DIGITS = 17
+"""With more, a moment may be after the year 9999, which no calendar has."""
+
 
 def times_file(output: Path) -> Path:
     return output.with_name(f"{output.name}.times")
@@ -41,11 +47,15 @@ class OutputTimes:
 def parse_times(text: bytes) -> Iterator[tuple[int, int]]:
     """Pairs of a number of bytes and the time by which they were printed, in microseconds since 1970.
 
-    Torn lines are left out.
+    Torn lines are left out, and numbers that are no time: a machine may write anything.
     """
     for line in text.splitlines(keepends=True):
         words = line.split()
-        if line.endswith(b"\n") and len(words) == 2 and all(word.isdigit() for word in words):
+        if (
+            line.endswith(b"\n")
+            and len(words) == 2
+            and all(word.isdigit() and len(word) <= _MOST_DIGITS for word in words)
+        ):
             yield int(words[0]), int(words[1])
 
 

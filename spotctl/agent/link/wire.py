@@ -8,7 +8,8 @@ A frame is a 4-byte big-endian length and that many bytes. The handshake is thre
 
 A and C are random and used once, so a recorded handshake is worthless. Afterwards, each direction has a key of its own
 (HMAC of the secret and both challenges), and a frame is the HMAC-SHA256 of its number and body, followed by the body.
-A frame that was changed, repeated, dropped or sent in the other direction does not verify. The body is a JSON object.
+A frame that was changed, repeated, dropped or sent in the other direction does not verify. The body is a JSON object
+whose text can be written. What else it holds is for the reader to check: a stranger may have taken over the other side.
 The format authenticates but does not encrypt: secrets never travel in frames, and on a cloud the link runs inside ssh.
 """
 
@@ -108,7 +109,7 @@ class CallerHandshake:
         if "refused" in values:
             raise WrongSecret(f"{self._machine} refused the connection: {values['refused']}")
         proof = _proof(self._secret, "agent", self._theirs, self._own)
-        if not hmac.compare_digest(proof, str(values.get("proof"))):
+        if not hmac.compare_digest(proof.encode(), str(values.get("proof")).encode()):
             raise WrongSecret(f"{self._machine} does not know the secret of its link")
         caller, agent = _seals(self._secret, self._theirs, self._own)
         return caller, agent
@@ -127,7 +128,7 @@ class AgentHandshake:
         values = parsed(answer)
         theirs = str(values.get("challenge"))
         proof = _proof(self._secret, "caller", self._own, theirs)
-        if not hmac.compare_digest(proof, str(values.get("proof"))):
+        if not hmac.compare_digest(proof.encode(), str(values.get("proof")).encode()):
             raise WrongSecret("wrong secret")
         caller, agent = _seals(self._secret, self._own, theirs)
         last = frame(json.dumps({"proof": _proof(self._secret, "agent", self._own, theirs)}).encode())
@@ -140,9 +141,13 @@ def refusal(reason: str) -> bytes:
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body. BrokenFrame: the body is no JSON object."""
+    """The JSON object of a body. BrokenFrame: the body is no JSON object, or holds what cannot be kept or written."""
     try:
-        values = json.loads(body)
+        # `int` refuses "NaN" and "Infinity".
+        values = json.loads(body.decode(), parse_constant=int)
+        if b"\\u" in body:
+            # Half of a surrogate pair is no text.
+            json.dumps(values, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise BrokenFrame("a frame does not hold JSON") from None
     if not isinstance(values, dict):

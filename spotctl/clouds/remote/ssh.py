@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import select
 import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from spotctl.agent import layout
+from spotctl.agent.link.output import read_from
 from spotctl.clouds.errors import NotPermitted, ProviderError, Unanswered
 from spotctl.clouds.link import ReverseTunnel
 
@@ -33,7 +36,15 @@ STALL_SECONDS = 120.0
 UNPACK_SECONDS = 600.0
 """How long a machine may take to unpack what it has received, which includes what the network still holds back."""
 
-_PART_BYTES = 1 << 16
+FIRST_LINE_SECONDS = 60.0
+"""How long a machine that has let us in may take to run a command."""
+
+END_SECONDS = 5.0
+
+MOST_SAID, _MOST_MESSAGES = 4 << 20, 16 << 20
+"""Bytes that are read of a command's output, and written of the client's messages: a machine may send without end."""
+
+_PART_BYTES, _LONGEST_LINE = 1 << 16, 1 << 10
 
 CLIENT_FAILED = 255
 """The client's own exit code. A command may end with the same."""
@@ -98,11 +109,13 @@ class SshConnection:
         with self._messages.open("wb") as messages:
             self._process = self._start(words, messages)
         try:
-            assert self._process.stdout is not None
-            # The client gives up by itself: see its options.
-            if self._process.stdout.readline() != _CONNECTED_LINE:
+            with suppress(AttributeError, OSError):
+                resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (_MOST_MESSAGES, _MOST_MESSAGES))
+            if self._first_line(self._process) != _CONNECTED_LINE:
+                self._process.terminate()
                 self._process.wait()
-                raise failure_of(host, self._messages.read_text(errors="replace"))
+                messages_end = max(self._messages.stat().st_size - _PART_BYTES, 0)
+                raise failure_of(host, read_from(self._messages, messages_end).decode(errors="replace"))
         except BaseException:
             self.close()
             raise
@@ -156,14 +169,13 @@ class SshConnection:
         """
         process = self._start([*self._words(), "--", self._host.host, command], subprocess.DEVNULL)
         assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write(given)
         process.stdin.flush()
-        line = process.stdout.readline()
+        line = self._first_line(process)
         if not line:
-            process.communicate()
+            _end(process)
             raise StepFailed(f"{self._host.machine}: a command over ssh has ended: {command}")
-        return line.decode().strip(), partial(_end, process)
+        return line.decode(errors="replace").strip(), partial(_end, process)
 
     def reach(self, tunnels: Sequence[ReverseTunnel]) -> None:
         """Makes ports of this computer reachable from the machine, at ports of its own loopback interface."""
@@ -186,20 +198,42 @@ class SshConnection:
             path.unlink(missing_ok=True)
 
     def _outcome(self, process: subprocess.Popen[bytes], sent: bytes, seconds: float) -> str:
-        try:
-            out, err = process.communicate(sent, seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            raise Unanswered(f"{self._host.machine}: no answer over ssh for {seconds:.0f} s") from None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdin, process.stdout, ThreadPoolExecutor(3) as pool:
+            # Of a machine that sends more, the rest stays unread, and its command does not end in time.
+            out = pool.submit(process.stdout.read, MOST_SAID)
+            err = pool.submit(process.stderr.read, MOST_SAID) if process.stderr is not None else None
+            giving = pool.submit(process.stdin.write, sent)
+            try:
+                with suppress(BrokenPipeError):
+                    giving.result(seconds)
+                    process.stdin.close()
+                process.wait(seconds)
+            except (TimeoutError, subprocess.TimeoutExpired):
+                process.kill()
+                process.wait()
+                raise Unanswered(f"{self._host.machine}: no answer over ssh for {seconds:.0f} s") from None
         if process.returncode == 0:
-            return out.decode(errors="replace")
-        text = err.decode(errors="replace")
+            return out.result().decode(errors="replace")
+        text = "" if err is None else err.result().decode(errors="replace")
         if process.returncode == CLIENT_FAILED and not self.is_open:
             raise failure_of(self._host, text)
         # The client itself fails, for example, where a port of the machine is still in use by an earlier launcher.
         kind = Unanswered if process.returncode == CLIENT_FAILED else StepFailed
         raise kind(f"{self._host.machine}: status {process.returncode} of a command over ssh: {_last(text)}")
+
+    def _first_line(self, process: subprocess.Popen[bytes]) -> bytes:
+        """The first line of a command that goes on; empty if there is none. Unanswered: it does not come."""
+        assert process.stdout is not None
+        with ThreadPoolExecutor(1) as pool:
+            line = pool.submit(process.stdout.readline, _LONGEST_LINE)
+            try:
+                return line.result(FIRST_LINE_SECONDS)
+            except TimeoutError:
+                process.kill()
+                why = f"no answer over ssh for {FIRST_LINE_SECONDS:.0f} s, although it has let us in"
+                raise Unanswered(f"{self._host.machine}: {why}") from None
 
     def _start(self, words: Sequence[str], stderr: int | BinaryIO) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -217,8 +251,16 @@ class SshConnection:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends a command that runs until its input does."""
+    assert process.stdin is not None
+    assert process.stdout is not None
     with suppress(BrokenPipeError):
-        process.communicate()
+        process.stdin.close()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    process.stdout.close()
 
 
 def invocation(host: SshHost, command: Sequence[str], messages: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """The work of a command job: a program that resumes from its own checkpoint, wherever its nodes are started."""
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -46,6 +47,8 @@ from spotctl.run.work.workload import Workload, WorkReport, container_of
 PAUSE = 0.1
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 10.0
 """Seconds between checks of the checkpoint folder, or of an object store, where each request costs money."""
+
+_ATTEMPT = re.compile(r"\d{1,9}", re.ASCII)
 
 GRACE_SECONDS = 20.0
 """Seconds for a program to write its checkpoint, and for the agent to copy it, when its machine is returned."""
@@ -357,7 +360,9 @@ class CommandWorkload(Workload):
             if stored is None:
                 continue
             run, _, attempt = stored.by.rpartition(".")
-            if run != self._environment.run or stored.number <= self._newest.get(rank, logged.get(rank, 0)):
+            if run != self._environment.run or not _ATTEMPT.fullmatch(attempt):
+                continue
+            if stored.number <= self._newest.get(rank, logged.get(rank, 0)):
                 continue
             self._newest[rank] = stored.number
             yield ev.Checkpointed(int(attempt), rank, stored.number, stored.size, stored.seconds, stored.every)

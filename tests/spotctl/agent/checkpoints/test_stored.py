@@ -66,6 +66,58 @@ def test_no_file_is_restored_outside_of_its_folder(tmp_path: Path) -> None:
     assert not list((tmp_path / "machine").rglob("outside"))
 
 
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"files": ["/etc/outside"]},
+        {"files": ["n\0"]},
+        {"links": {"l": "/etc"}},
+        {"links": {"l": "../.."}},
+        {"links": {"../l": "n"}},
+        # As text, both lead to `y`; for the system, the second one leads out, by way of the first.
+        {"links": {"p/q/l": "../../d", "p/q/l/x": "../../../y"}},
+        {"links": {"l": 3}},
+        {"links": [1]},
+        {"times": ["x"]},
+        {"times": [10**30]},
+        {"times": [-1]},
+        {"size": 10**30},
+        {"size": 1e999},
+        {"number": -1},
+        {"every": float("nan")},
+        {"seconds": -1.0},
+        {"files": 1},
+    ],
+)
+def test_a_planted_record_is_refused(planted: dict[str, object], tmp_path: Path) -> None:
+    run(tmp_path)
+    store, name = FileBlobStore(tmp_path / "kept"), newest(tmp_path, "record")
+    store.put(name, [json.dumps({**json.loads(b"".join(store.get(name))), **planted}).encode()])
+    with pytest.raises(BadCheckpoint, match=r"damaged|another checkpoint"):
+        StoredCheckpoints(str(tmp_path / "kept"), 0).latest()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(b"[" * 10**6, "damaged"), (b"[" + b"0," * (33 << 20) + b"0]", "larger than")]
+)
+def test_a_record_that_is_a_bomb_is_refused(content: bytes, why: str, tmp_path: Path) -> None:
+    run(tmp_path)
+    FileBlobStore(tmp_path / "kept").put(newest(tmp_path, "record"), [content])
+    with pytest.raises(BadCheckpoint, match=why):
+        StoredCheckpoints(str(tmp_path / "kept"), 0).latest()
+
+
+def test_the_target_of_a_link_does_not_pass_through_another_link(tmp_path: Path) -> None:
+    run(tmp_path)
+    store, name = FileBlobStore(tmp_path / "kept"), newest(tmp_path, "record")
+    links = {"p/q/l": "../../d", "p/q/m": "l/../../../y", "self": "."}
+    content = json.dumps({**json.loads(b"".join(store.get(name))), "links": links}).encode()
+    store.put(name, [content])
+    kept = StoredCheckpoints(str(tmp_path / "kept"), 0)._record(name.removesuffix(".record"))[2]["links"]
+    # The system would take `l/..` for the folder above `d`, and the rest for a path outside.
+    assert kept == {"p/q/l": "../../d", "p/q/m": "../../y", "self": "."}
+
+
 def test_an_old_checkpoint_under_a_newer_name_is_not_restored(tmp_path: Path) -> None:
     """It would stay the newest for ever."""
     run(tmp_path)

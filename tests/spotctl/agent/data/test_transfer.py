@@ -155,6 +155,37 @@ def test_a_restored_checkpoint_has_the_times_and_the_links_by_which_programs_fin
         assert [found.stat().st_mtime_ns // 10**9 for found in sorted(new.glob(pattern))] == [10, 9]
 
 
+def test_an_output_does_not_leave_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, secret = tmp_path / "out", tmp_path / "secret"
+    (folder / "in").mkdir(parents=True)
+    secret.mkdir()
+    (secret / "key").write_text("the user's own")
+    (folder / "in" / "file").write_text("a result")
+    (folder / "near").symlink_to("in/file")
+    for name, target in {"key": secret / "key", "up": "../secret/key", "folder": secret, "loop": "loop"}.items():
+        (folder / name).symlink_to(target)
+    os.mkfifo(folder / "pipe")
+
+    for _ in range(2):
+        assert [name for name, *_ in listing(folder)] == ["in/file", "near"]
+    deliver(folder, str(tmp_path / "results"))
+    found = {path.relative_to(tmp_path / "results").as_posix() for path in (tmp_path / "results").rglob("*")}
+    assert found == {"in", "in/file", "near"}
+    said = capsys.readouterr().err
+    assert said.count(f"spotctl: {folder / 'key'} is not copied: it is no file, or a link out of its folder") == 1
+    assert said.count("is not copied") == 3
+
+
+def test_an_output_that_is_larger_than_the_disk_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "first").touch()
+    with (tmp_path / "out" / "holes").open("wb") as file:
+        file.truncate(1 << 43)
+    with pytest.raises(TransferFailed, match="cannot be written: No space left on device; make room there"):
+        deliver(tmp_path / "out", str(tmp_path / "results"))
+    assert not [*(tmp_path / "results").iterdir()]
+
+
 def test_checkpoints_that_cannot_be_reached_are_named(server: LoopbackServer, tmp_path: Path) -> None:
     checkpoints = StoredCheckpoints("gs://bucket/ckpt", 0)
     server.faults.append(Fault("/", Reply(403), times=-1))
