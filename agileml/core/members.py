@@ -9,7 +9,6 @@ from agileml.core.events import NodeLost, NodeRules, StopJob
 from agileml.errors import InvalidTransition
 from agileml.protocol.actions import JOB_LOOP
 from agileml.protocol.messages import UNKNOWN_STEP, Heartbeat, Warned
-from agileml.transport.handshake import HEARTBEAT_SUFFIX, node_of
 
 
 class NodePhase(Enum):
@@ -214,12 +213,7 @@ def hung(beat: Heartbeat, rules: NodeRules) -> str:
 
 def heartbeat_name(node: str) -> str:
     """The name of a node's heartbeat process."""
-    return node + HEARTBEAT_SUFFIX
-
-
-def is_heartbeat_process(process: str) -> bool:
-    """Whether a name is that of a heartbeat process."""
-    return process.endswith(HEARTBEAT_SUFFIX)
+    return f"{node}@heartbeat"
 
 
 def may_send(sender: str, message: object) -> bool:
@@ -227,6 +221,4 @@ def may_send(sender: str, message: object) -> bool:
     if sender == JOB_LOOP:
         return isinstance(message, Warned | NodeLost | StopJob)
     about = getattr(message, "node", "")
-    if is_heartbeat_process(sender):
-        return isinstance(message, Heartbeat | NodeLost) and about == node_of(sender)
-    return not isinstance(message, Heartbeat | NodeLost) and about == sender
+    return sender == (heartbeat_name(about) if isinstance(message, Heartbeat | NodeLost) else about)

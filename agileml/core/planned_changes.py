@@ -160,7 +160,9 @@ class Assignment:
         """Requests the moves that lead to the target table; what is moving already is left alone."""
         for partition, (owner, wanted) in enumerate(zip(self.table.owners, target.owners, strict=True)):
             if partition not in self.moving and owner != wanted and wanted:
-                backup = self._existing_copy(partition, members) if target.backups[partition] else ""
+                # A reliable node that can keep a copy without being sent one.
+                reliable = members.active(reliable=True) if target.backups[partition] else ()
+                backup = next((name for name in (self.table.backups[partition], owner) if name in reliable), "")
                 self.moving[partition] = Move(epoch, partition, wanted, backup)
                 yield Send(owner, self.moving[partition])
         if not self.moving:
@@ -223,12 +225,6 @@ class Assignment:
         if node in self.giving.values() or any(node in (move.to, move.backup) for move in self.moving.values()):
             return False
         return all(members[name].routed >= table.version for name in members.names(*IN_EPOCH))
-
-    def _existing_copy(self, partition: int, members: Members) -> str:
-        """The reliable node that can keep a copy of a moving partition without being sent one."""
-        reliable = members.active(reliable=True)
-        candidates = (self.table.backups[partition], self.table.owners[partition])
-        return next((name for name in candidates if name in reliable), "")
 
     def _place(self, partition: int, owner: str, backup: str) -> None:
         owners, backups = list(self.table.owners), list(self.table.backups)

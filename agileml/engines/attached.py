@@ -96,6 +96,8 @@ class AttachedJob:
         self._fleet = AttachedFleet(plan, processes, rendezvous)
         self._loop = JobLoop(self._fleet, self._client, QUIET, output, replaces=False)
         self._fleet.start_controller()
+        self.expelled: tuple[str, ...] = ()
+        """The nodes that broke the rules: their machines do nothing for the job any more."""
 
     def turn(self, longest: float) -> Trained | None:
         """Listens for at most this many seconds; the trained model once there is one.
@@ -105,12 +107,8 @@ class AttachedJob:
         # What was reported since the last turn must not wait until this one ends.
         self._loop.handle_events()
         result = self._loop.turn(longest)
+        self.expelled = self._client.expelled
         return None if result is None else _sound(lambda: self._plan.trained(result, self._checkpoints.load))
-
-    @property
-    def expelled(self) -> tuple[str, ...]:
-        """The nodes that broke the rules: their machines do nothing for the job any more."""
-        return self._client.expelled
 
     @property
     def last_clock(self) -> int:

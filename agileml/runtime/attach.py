@@ -1,7 +1,7 @@
 """Joining a job whose machines are started by its caller: the job publishes what a node needs, each node reads it.
 
 A node runs the trainer's code that it is sent, so it must trust the job: the controller has proven that it is the
-job's. The job does not trust its nodes. What it publishes is data (`agileml.runtime.plain`), which no node may write
+job's. The job does not trust its nodes. What it publishes is data (`agileml.protocol.plain`), which no node may write
 (`agileml.runtime.rights`), so that whoever reads it runs nothing of a node's.
 """
 
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from agileml.errors import BadInput, PeerRefused
 from agileml.job import Stopping
+from agileml.protocol.plain import read, written
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, UnreadableBlob
 from agileml.runtime.folders import require_private
 from agileml.runtime.heartbeat import beating
 from agileml.runtime.output import captured
-from agileml.runtime.plain import read, written
 from agileml.runtime.remote_blobs import LinkedBlobStore
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous, listening_host
 from agileml.runtime.role_specs import NodeRole, NodeRun

@@ -21,7 +21,7 @@ from agileml.core.events import (
     RememberDecision,
     Tick,
 )
-from agileml.core.members import NodePhase, heartbeat_name, is_heartbeat_process
+from agileml.core.members import NodePhase, heartbeat_name
 from agileml.errors import AgileMLError
 from agileml.job import Observation
 from agileml.policies.stage import ClockSums
@@ -226,7 +226,7 @@ class ControllerProcess:
         blobs = blobs_of(role.rendezvous)
         self._checkpoints = ModelCheckpoints(blobs)
         most = MOST_CHECKPOINT_BYTES + CHECKPOINT_GROWTH * role.model_bytes
-        self._blobs = BlobServer(blobs, self._mailbox.wake, self._may_use, most)
+        self._blobs = BlobServer(blobs, self._mailbox.wake, most)
         self._granted: dict[str, frozenset[Grant]] = {}
         """The checkpoints that each node was told to write."""
         self._told_gone: set[str] = set()
@@ -278,9 +278,11 @@ class ControllerProcess:
     def _listen(self, longest: float) -> None:
         for event in self._mailbox.receive(longest):
             match event:
-                case Envelope() if event.sender.startswith(BLOB_CLIENT):
-                    if broken_rule := self._blobs.handle(event.sender, event.message):
-                        self._mailbox.shut_out(event.sender, f"{MISCONDUCT} {broken_rule}")
+                case Envelope(sender=sender, message=request) if sender.startswith(BLOB_CLIENT):
+                    granted = self._granted.get(node_of(sender), frozenset())
+                    allowed = not isinstance(request, BlobRequest) or may_use(request.kind, request.name, granted)
+                    if broken_rule := self._blobs.handle(sender, request, allowed=allowed):
+                        self._mailbox.shut_out(sender, f"{MISCONDUCT} {broken_rule}")
                 case Envelope(message=Printed() as printed):
                     self._mailbox.send(JOB_LOOP, printed)
                 case Envelope(sender=sender, message=Settle() as settle) if sender == JOB_LOOP:
@@ -292,14 +294,10 @@ class ControllerProcess:
         for client, answer in self._blobs.answers():
             self._mailbox.send(client, answer)
 
-    def _may_use(self, node: str, request: BlobRequest) -> bool:
-        return may_use(request.kind, request.name, self._granted.get(node, frozenset()))
-
     def _note_link(self, event: Connected | Lost) -> None:
         if isinstance(event, Lost) and event.reason.startswith(MISCONDUCT) and event.peer != JOB_LOOP:
-            node = node_of(event.peer)
-            self._memory.expel(node)
-            self._control(NodeLost(node, event.reason))
+            self._memory.expel(node_of(event.peer))
+            self._control(NodeLost(node_of(event.peer), event.reason))
         if event.peer.startswith(BLOB_CLIENT):
             if isinstance(event, Lost):
                 self._blobs.drop(event.peer)
@@ -399,4 +397,4 @@ class ControllerProcess:
 
 
 def _is_node(name: str) -> bool:
-    return name != JOB_LOOP and not is_heartbeat_process(name) and not name.startswith(BLOB_CLIENT)
+    return name not in (JOB_LOOP, heartbeat_name(node_of(name))) and not name.startswith(BLOB_CLIENT)

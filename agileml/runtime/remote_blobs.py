@@ -278,33 +278,25 @@ class _BlobLink:
         return self._events.popleft()
 
 
-Right = Callable[[str, BlobRequest], bool]
-"""Whether a node may have a request carried out."""
-
-
-def all_but_deleting(_: str, request: BlobRequest) -> bool:
-    """The right of machines that keep copies for each other."""
-    return request.kind != "delete"
-
-
 class BlobServer:
     """Serves a store over the links to a process: requests in, answers out.
 
-    Each client has a thread of its own: disks must not delay the controller's messages. What a client's node has no
-    `right` to is refused. A client that does not wait for answers, or writes more than `most_bytes`, has broken the
-    rules.
+    Each client has a thread of its own: disks must not delay the controller's messages. A blob has `most_bytes`.
     """
 
-    def __init__(self, store: BlobStore, wake: Callable[[], None], right: Right, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, store: BlobStore, wake: Callable[[], None], most_bytes: int = _MOST_BYTES) -> None:
         """`wake` is called from another thread when there are new answers."""
         self._store = store
         self._wake = wake
-        self._right, self._most_bytes = right, most_bytes
+        self._most_bytes = most_bytes
         self._inboxes: dict[str, SimpleQueue[object]] = {}
         self._answers: SimpleQueue[tuple[str, object]] = SimpleQueue()
 
-    def handle(self, client: str, request: object) -> str:
-        """Starts carrying out a request; how the client has broken the rules, empty if it has not."""
+    def handle(self, client: str, request: object, *, allowed: bool = True) -> str:
+        """Starts carrying out a request, or refuses one that is not allowed.
+
+        Returns how the client has broken the rules, if it does not wait for answers; empty if it does.
+        """
         node = node_of(client)
         if client not in self._inboxes:
             if sum(node_of(other) == node for other in self._inboxes) >= _MOST_LINKS:
@@ -316,8 +308,8 @@ class BlobServer:
 
         if self._inboxes[client].qsize() >= _MOST_WAITING:
             return f"{_MOST_WAITING} pieces without waiting for an answer"
-        if isinstance(request, BlobRequest) and not self._right(node, request):
-            self._answer(client, BlobError("refused", f"{node} may not {request.kind} {request.name!r:.200}"))
+        if not allowed:
+            self._answer(client, BlobError("refused", f"{node} has no right to {request!r:.200}"))
         else:
             self._inboxes[client].put(request)
         return ""
@@ -386,7 +378,8 @@ class _BlobSession:
                 self._store.delete(name)
                 self._answer(NextPiece())
             case _:
-                self._answer(_out_of_order(request))
+                what = f"unexpected request {type(request).__name__}" if isinstance(request, BLOB_MESSAGES) else ""
+                self._answer(BlobError("argument", what or "not a request"))
 
     def _require_arrival(self) -> None:
         """Waits until the client has received one more piece."""
@@ -417,8 +410,3 @@ class _BlobSession:
 
 class _ClientGone(OSError):
     """Ends the writing of a blob without its last pieces."""
-
-
-def _out_of_order(request: object) -> BlobError:
-    known = isinstance(request, BLOB_MESSAGES)
-    return BlobError("argument", f"unexpected request {type(request).__name__}" if known else "not a request")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 
 from agileml.core.events import NodeLost, StopJob
-from agileml.core.members import is_heartbeat_process, may_send
+from agileml.core.members import heartbeat_name, may_send
 from agileml.errors import BadInput
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import (
@@ -41,7 +41,7 @@ from agileml.protocol.messages import (
 from agileml.runtime.output import Printed
 from agileml.runtime.rendezvous import Directory
 from agileml.runtime.results import Acknowledged, Settle
-from agileml.transport.handshake import BLOB_CLIENT, node_of
+from agileml.transport.handshake import BLOB_CLIENT
 
 MISCONDUCT = "it sent"
 """A link that was closed because its peer broke the rules has a reason that begins with this."""
@@ -78,7 +78,7 @@ def may_say(sender: str, receiver: str, message: object) -> bool:
         case Directory():
             return message.addresses.keys() == {sender} and not sender.startswith(BLOB_CLIENT)
         case Printed():
-            return is_heartbeat_process(sender) and message.node == node_of(sender)
+            return sender == heartbeat_name(message.node)
     # Whatever is no request, the server of blobs refuses.
     return sender.startswith(BLOB_CLIENT) or may_send(sender, message)
 

@@ -79,7 +79,10 @@ class RowOptimizers:
         self._groups = dict(_grouped(module, optimizers))
         self.trained = frozenset(self._groups)
         # Before schedulers replace the originals' `step` by one that counts calls.
-        self._optimizers = [_copy_with_attributes(optimizer) for optimizer in optimizers]
+        self._optimizers = [copy.copy(optimizer) for optimizer in optimizers]
+        for copied, optimizer in zip(self._optimizers, optimizers, strict=True):
+            # Of a copy, PyTorch itself keeps only groups and state.
+            vars(copied).update(vars(optimizer))
         self._schedule = _Schedule(optimizers, schedule)
         self._names = {group: self._probe(group) for group in sorted(set(self._groups.values()))}
         has_state = any(names.arrays or names.numbers for names in self._names.values())
@@ -336,19 +339,14 @@ class _Schedule:
         return self._by_clock[clock - 1]
 
     def _now(self) -> list[list[Hyperparameters]]:
-        return [[_hyperparameters(group) for group in optimizer.param_groups] for optimizer in self._optimizers]
-
-
-def _hyperparameters(group: Hyperparameters) -> Hyperparameters:
-    left = {key: value for key, value in group.items() if key not in {"params", "param_names"}}
-    return copy.deepcopy(left)
-
-
-def _copy_with_attributes(optimizer: Optimizer) -> Optimizer:
-    """A copy, for which PyTorch itself would keep only groups and state."""
-    copied = copy.copy(optimizer)
-    vars(copied).update(vars(optimizer))
-    return copied
+        own = {"params", "param_names"}
+        return [
+            [
+                copy.deepcopy({key: value for key, value in group.items() if key not in own})
+                for group in optimizer.param_groups
+            ]
+            for optimizer in self._optimizers
+        ]
 
 
 def _run_step(optimizer: Optimizer, steps: Sequence[_RowStep]) -> None:

@@ -165,11 +165,9 @@ class TransformersTrainer(FrameworkTrainer):
         trainer = self._at(batch)
         loss, *_ = trainer.prediction_step(module, batch.content, prediction_loss_only=True)
         if loss is not None:
-            self.notes.append(Note(LogKey(batch.loader, self._loss_name(batch.loader), False, True), float(loss)))
-
-    def _loss_name(self, loader: int) -> str:
-        given = self.dataset.eval_dataset
-        return f"eval_{list(given)[loader]}_loss" if isinstance(given, dict) else "eval_loss"
+            given = self.dataset.eval_dataset
+            name = f"eval_{list(given)[batch.loader]}_loss" if isinstance(given, dict) else "eval_loss"
+            self.notes.append(Note(LogKey(batch.loader, name, False, True), float(loss)))
 
     def _at(self, batch: BatchShare) -> Any:
         """The Trainer, whose state says where the training is."""

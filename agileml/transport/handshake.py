@@ -65,16 +65,13 @@ _EXPLANATIONS = {
     Reason.SHUT_OUT: "the job goes on without the node of this name; a node that joins again needs a new name",
 }
 
-HEARTBEAT_SUFFIX = "@heartbeat"
 BLOB_CLIENT = "blobs/"
-"""The names of links for blobs begin with this, followed by the node's name. No node's name contains a slash."""
+"""The names of links for blobs begin with this, followed by the node's name. No node's name has a slash or an @."""
 
 
 def node_of(process: str) -> str:
-    """The node for which a process speaks: itself, or the one whose heartbeat process or link for blobs it is."""
-    if process.startswith(BLOB_CLIENT):
-        return process.split("/")[1]
-    return process.removesuffix(HEARTBEAT_SUFFIX)
+    """The node for which a process speaks: itself, or the one whose helper `node@...` or link for blobs it is."""
+    return process.split("/")[1] if process.startswith(BLOB_CLIENT) else process.partition("@")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 
@@ -56,8 +56,6 @@ _LATEST = 10**17
 """A moment after all that are meant: a machine may name any, and calendars end."""
 
 _MAY_REFUSE = ("assign", "exec", "exec_read", "output_times")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +157,6 @@ class ReverseTunnel:
     host_port: int
 
 
-def no_secrets(_: str) -> Mapping[str, str]:
-    """A machine has no secrets but those of all machines."""
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class MachineSupplies:
     """Secrets, files and packages that a launcher copies to a booted machine; the cloud sees none of them.
@@ -179,7 +172,7 @@ class MachineSupplies:
     reach: tuple[ReverseTunnel, ...] = ()
     packages: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
-    own_secrets: Callable[[str], Mapping[str, str]] = field(default=no_secrets, repr=False)
+    own_secrets: Callable[[str], Mapping[str, str]] | None = field(default=None, repr=False)
 
 
 class ProviderClock(Protocol):
@@ -232,7 +225,8 @@ class AgentLink:
 
     def status(self) -> MachineStatus:
         answer = self._call("status")
-        return self._understood({**answer, "gpus": answer.get("cards")}, MachineStatus)
+        status: MachineStatus = self._understood({**answer, "gpus": answer.get("cards")}, MachineStatus)
+        return status
 
     def notify(self, kind: str, until: int, source: str) -> None:
         self._call("notify", kind=kind, until=until, seconds=self._until(until, self._clock.now()), source=source)
@@ -242,10 +236,12 @@ class AgentLink:
         return tuple(replace(notice, until=min(max(notice.until, 0), _LATEST)) for notice in notices)
 
     def output(self, after: int = 0) -> bytes:
-        return self._understood(self._call("output", after=after).get("output"), bytes)
+        output: bytes = self._understood(self._call("output", after=after).get("output"), bytes)
+        return output
 
     def output_times(self, after: int = 0) -> bytes:
-        return self._understood(self._call("output_times", after=after).get("times"), bytes)
+        times: bytes = self._understood(self._call("output_times", after=after).get("times"), bytes)
+        return times
 
     def exec(self, command: Sequence[str]) -> ExecResult:
         # `exec` must not be retried, so a call that may be makes sure that the connection is alive.
@@ -274,7 +270,7 @@ class AgentLink:
             self._client.close()
             self._client = None
 
-    def _understood(self, given: object, kind: type[T]) -> T:
+    def _understood(self, given: object, kind: Any) -> Any:  # noqa: ANN401 - a type, and a value of it
         """A part of an answer. Unanswered: it makes no sense: the machine is broken, or someone has taken it over."""
         try:
             # By way of JSON, whose integers have 64 bits, as those of the log.

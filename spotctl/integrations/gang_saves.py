@@ -18,7 +18,7 @@ from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces, is_name
 from agileml.runtime.folders import own_folder
 from agileml.runtime.mailbox import Envelope, Mailbox
-from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobServer, LinkedBlobStore
+from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobRequest, BlobServer, LinkedBlobStore
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
 from agileml.transport import Lost, TcpAddress, parse_address
 from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
@@ -105,7 +105,9 @@ class PeerServer:
         while not self._closing.is_set():
             for event in self._mailbox.receive(_TURN_SECONDS):
                 if isinstance(event, Envelope):
-                    self._blobs.handle(event.sender, event.message)
+                    deletes = isinstance(event.message, BlobRequest) and event.message.kind == "delete"
+                    if broken_rule := self._blobs.handle(event.sender, event.message, allowed=not deletes):
+                        self._mailbox.shut_out(event.sender, broken_rule)
                 elif isinstance(event, Lost):
                     self._blobs.drop(event.peer)
             for client, answer in self._blobs.answers():
@@ -116,7 +118,10 @@ class Peers:
     """The stores of all machines of a gang. Stores that do not answer are skipped."""
 
     def __init__(self, addresses: Sequence[TcpAddress], own: int, secret: bytes, folder: Path) -> None:
-        reached = [LinkedRendezvous(address, secret, VERSION, PATIENCE_SECONDS, folder) for address in addresses]
+        name = f"machine-{own}"
+        reached = [
+            LinkedRendezvous(address, secret, VERSION, PATIENCE_SECONDS, folder, node=name) for address in addresses
+        ]
         self._links = [LinkedBlobStore(each) for each in reached]
         self._stores: list[BlobStore] = [*self._links]
         self._stores[own] = FileBlobStore(folder)

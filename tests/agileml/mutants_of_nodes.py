@@ -59,12 +59,12 @@ def _over_gaps(work: CountedWork, spans: Mapping[Position, int], shard: int, clo
     return Position(at, last) if last < work.plan.chunks(shard, max(at, 1)) else Position(at + 1, 0)
 
 
-def _old_epochs_too(self: Node, message: object) -> bool:
-    return _in_time(self, message) or getattr(message, "epoch", self.epoch) < self.epoch
+def _old_epochs_too(self: Node, message: object, sender: str | None) -> bool:
+    return _in_time(self, message, sender) or getattr(message, "epoch", self.epoch) < self.epoch
 
 
-def _early_ones_dropped(self: Node, message: object) -> bool:
-    in_time = _in_time(self, message)
+def _early_ones_dropped(self: Node, message: object, sender: str | None) -> bool:
+    in_time = _in_time(self, message, sender)
     self._early.clear()
     return in_time
 

@@ -204,11 +204,8 @@ class PipelineProcess(NodeLoop[PipelineNode]):
         self._mailbox.push()
 
     def _write(self, save: Save) -> bool:
-        """Tries until it succeeds: the next checkpoint waits for this one."""
-        while not (written := super()._write(save)) and self._is_wanted(save):
+        """Tries until it succeeds: the next checkpoint waits for this one. A later epoch saves copies of its own."""
+        assert self._node is not None
+        while not (written := super()._write(save)) and not self._leaving and save.epoch == self._node.epoch:
             time.sleep(_RETRY_SECONDS)
         return written
-
-    def _is_wanted(self, save: Save) -> bool:
-        """Whether a copy that could not be written is still of use: an epoch that follows saves copies of its own."""
-        return not self._leaving and self._node is not None and save.epoch == self._node.epoch

@@ -90,11 +90,6 @@ class RunningCommand:
         self.finish()
 
 
-def after_setup(setup: str, command: Sequence[str]) -> list[str]:
-    """The command, behind its setup if there is one."""
-    return ["/bin/sh", "-c", WITH_SETUP, "setup", setup, *command] if setup else list(command)
-
-
 def start_group(
     command: Sequence[str], folder: Path | str, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO | int
 ) -> subprocess.Popen[bytes]:

@@ -39,7 +39,9 @@ def drop_abandoned(name: str, prefix: str, before: datetime, who: TokenIdentity)
 def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
     """Copies the blob of this name from one container to another; it appears when it is whole. StoreRefused: the store
     does not. The identity that may read the source is shown with each request."""
-    (origin, url), what = (_url(place, key) for place in (source, target)), f"az://{target}/{key}"
+    places = (place.partition("@")[::2] for place in (source, target))
+    origin, url = (f"{endpoint(account)}/{container}/{quote(key, safe='/~')}" for container, account in places)
+    what = f"az://{target}/{key}"
     proof = f"Bearer {who.token()[0]}"
     headers = {"Authorization": proof, "x-ms-version": API_VERSION}
     size = int(store_answer("HEAD", origin, what, headers).headers["Content-Length"])
@@ -56,8 +58,3 @@ def copy(key: str, source: str, target: str, who: TokenIdentity) -> None:
     listed = "".join(f"<Latest>{block}</Latest>" for block in blocks)
     body = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{listed}</BlockList>'
     store_answer("PUT", url, what, headers, {"comp": "blocklist"}, body.encode())
-
-
-def _url(place: str, key: str) -> str:
-    container, _, account = place.partition("@")
-    return f"{endpoint(account)}/{container}/{quote(key, safe='/~')}"

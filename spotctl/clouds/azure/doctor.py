@@ -58,7 +58,14 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     yield Finding("azure", "credentials", Level.GOOD, f"subscription {session.subscription}")
     yield skew("azure", answer.date)
     grants: list[dict[str, Any]] = answer.body["value"]
-    missing = [action for action in ALL if not any(_grants(grant, action) for grant in grants)]
+    missing = [
+        action
+        for action in ALL
+        if not any(
+            _matches(grant.get("actions", ()), action) and not _matches(grant.get("notActions", ()), action)
+            for grant in grants
+        )
+    ]
     yield permissions("azure", missing, len(ALL))
 
     # The subscription must be registered for what machines consist of.
@@ -72,10 +79,6 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
 
     yield from _quotas(session, settings)
     yield _identity(session, settings.table("azure", AzureMachineSettings).identity)
-
-
-def _grants(grant: dict[str, Any], action: str) -> bool:
-    return _matches(grant.get("actions", ()), action) and not _matches(grant.get("notActions", ()), action)
 
 
 def _matches(patterns: Sequence[str], action: str) -> bool:

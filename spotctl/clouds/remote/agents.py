@@ -103,7 +103,7 @@ class RemoteAgents:
 
         def bring(bringing: Bringing) -> None:
             secret = link_secret(link_key(self._folder), machine.id)
-            secrets = {**supplies.secrets, **supplies.own_secrets(machine.id)}
+            secrets = {**supplies.secrets, **(supplies.own_secrets(machine.id) if supplies.own_secrets else {})}
             bringing.bring(partial(self._archives, supplies), machine.index, secret, secrets)
 
         self._connection(machine).prepare(supplies, bring)

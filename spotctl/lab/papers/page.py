@@ -188,7 +188,8 @@ def page(done: Iterable[Reproduction], old: str) -> str:
             continue
         verdicts = Counter[str]()
         for result in own:
-            verdicts.update(_verdicts(blocks[result]))
+            rows = re.findall(r"^\|.*\| ([^|]+) \|$", blocks[result], flags=re.MULTILINE)
+            verdicts.update(row for row in rows if row in _VERDICTS)
         counts.append(f"| {paper.title} | {' | '.join(str(verdicts[verdict] or '') for verdict in _VERDICTS)} |")
         parts.append(f"## {paper.title}\n")
         if paper.beyond:
@@ -196,12 +197,6 @@ def page(done: Iterable[Reproduction], old: str) -> str:
         parts += [f"<!-- {result} -->\n{blocks[result]}\n<!-- end -->\n" for result in own]
     head = f"| figures | {' | '.join(_VERDICTS)} |\n| --- |{' ---: |' * len(_VERDICTS)}"
     return "\n".join([_HEAD, head, *counts, "", *parts])
-
-
-def _verdicts(block: str) -> list[str]:
-    """The verdict of each row of a part."""
-    rows = re.findall(r"^\|.*\| ([^|]+) \|$", block, flags=re.MULTILINE)
-    return [row for row in rows if row in _VERDICTS]
 
 
 def _block(done: Reproduction) -> str:

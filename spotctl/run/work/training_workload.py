@@ -25,11 +25,12 @@ from agileml.transport.certificates import credentials_of
 from pricing_data.atomic_write import atomic_write
 from pricing_data.errors import PricingDataError
 from pricing_data.units import SECOND
-from spotctl.agent.container.payload import NodeTask, Payload
+from spotctl.agent.container.payload import NODE, NodeTask, Payload
 from spotctl.agent.container.podman import NO_CONTAINER
-from spotctl.agent.container.processes import after_setup
+from spotctl.agent.container.processes import BEHIND_SETUP
 from spotctl.agent.data.transfer import deliver
 from spotctl.agent.errors import AgentError, TransferFailed
+from spotctl.agent.layout import SETUP_VARIABLE, TASK_VARIABLE
 from spotctl.clouds.errors import NotFound, Throttled, Unanswered
 from spotctl.clouds.link import MachineSupplies
 from spotctl.clouds.local.clock import MAX_STANDING_SECONDS
@@ -123,18 +124,22 @@ class TrainingWorkload(Workload):
         node = self._nodes.command(python, order.market.cloud, patient=bool(self._data))
         node += ["--reliable"] if order.reliable else []
         if self._container is None:
-            command = after_setup(self._setup, node)
+            command = [*BEHIND_SETUP, *node] if self._setup else node
         else:
             passed = (*self._container.variables, *self._environment.variables, *self._data, SECRET_VARIABLE)
             container = replace(self._container, variables=passed, folders=(paths.cache,) if self._data else ())
-            command = container.runs(paths.python, after_setup(self._setup, checked(node)))
+            inside = [*BEHIND_SETUP, *checked(node)] if self._setup else checked(node)
+            command = container.runs(paths.python, inside)
+        # Machines of this computer share its processors; rented ones have their own.
+        variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
+        # Other users of a machine read command lines, and no variables.
+        variables |= {SETUP_VARIABLE: self._setup} if self._setup else {}
         if self._data:
             # The machine first copies the job's data.
             near = copies_near(self._spec, order.market.cloud, order.market.region)
             task = NodeTask("node", cache=paths.cache, data=self._data, near=near)
-            command = [paths.python, "-P", "-m", "spotctl.agent.node", "become", task.to_json(), *command]
-        # Machines of this computer share its processors; rented ones have their own.
-        variables = {**({} if self._environment.rented else _ONE_THREAD), **self._environment.variables}
+            command = [paths.python, "-P", "-c", NODE, "become", *command]
+            variables |= {TASK_VARIABLE: task.to_json()}
         return Payload("node", tuple(command), variables, paths.folder, term_at_notice=False, grace_seconds=0.0)
 
     def supplies(self) -> MachineSupplies:

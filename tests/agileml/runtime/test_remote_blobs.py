@@ -42,10 +42,6 @@ def store_of(at: TcpAddress, **other: Any) -> LinkedBlobStore:  # noqa: ANN401 -
     return LinkedBlobStore(replace(known, **other))
 
 
-def everything(_: str, __: BlobRequest) -> bool:
-    return True
-
-
 class Controller:
     """A thread that serves the blobs of a folder as a controller's process does; it can be lost and restarted."""
 
@@ -67,7 +63,7 @@ class Controller:
         self._thread.start()
 
     def _serve(self) -> None:
-        server = BlobServer(self._rendezvous.blobs, self._mailbox.wake, everything)
+        server = BlobServer(self._rendezvous.blobs, self._mailbox.wake)
         while self._going_on:
             for event in self._mailbox.receive(0.05):
                 if isinstance(event, Envelope):
@@ -181,7 +177,7 @@ def test_a_link_that_is_lost_as_soon_as_it_is_open_is_a_broken_link(
 
 
 def test_content_that_was_changed_on_its_way_is_not_stored(controller: Controller, linked: LinkedBlobStore) -> None:
-    server = BlobServer(FileBlobStore(controller.folder), lambda: None, everything)
+    server = BlobServer(FileBlobStore(controller.folder), lambda: None)
     answers: list[object] = []
     for request in (
         BlobRequest("write", "x"),
@@ -200,7 +196,7 @@ class Link:
     """Requests to a server, and its answers."""
 
     def __init__(self, folder: Path) -> None:
-        self._server = BlobServer(FileBlobStore(folder), lambda: None, everything)
+        self._server = BlobServer(FileBlobStore(folder), lambda: None)
 
     def sends(self, *requests: object, answers: int) -> list[object]:
         """The answers that come: as many, and no more within a moment."""

@@ -69,7 +69,7 @@ def test_a_node_cannot_speak_as_another(meeting: Meeting, claimed: str) -> None:
     impostor._connector._identity = Identity(claimed, "node", "1")
     contexts = contexts_of(credentials_of(SECRET, "b"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connector, "credentials_of", lambda secret, name: name)
+        patch.setattr(connector, "credentials_of", lambda _, name: name)
         patch.setattr(connector, "contexts_of", lambda name: of_name(name, contexts))
         impostor.connect("a", place)
         rejected = meeting.first("a", Rejected)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -49,7 +50,7 @@ def asked(seed: int, folder: Path) -> list[str]:
     market = Market.parse("aws/us-east-1/us-east-1a/m5.large")
     machine = Machine(MACHINE, market, None, MachineState.RUNNING, 0, {})
     kept, errors = KeptOutput(folder), list[str]()
-    environment = SimpleNamespace(output=folder, provider=provider, redacted=lambda text: text)
+    environment = cast("Any", SimpleNamespace(output=folder, provider=provider, redacted=lambda text: text))
     run = RunOutput.__new__(RunOutput)
     run._source, run._on_ray, run._readings = kept, False, {}
     state = cast("RunState", SimpleNamespace(machines={MACHINE: SimpleNamespace(id=MACHINE, started=0, alive=True)}))
@@ -58,7 +59,7 @@ def asked(seed: int, folder: Path) -> list[str]:
         for line in islice(run.new_lines(state, last=False), 200_000):
             assert line.at is None or format_time(line.at)
 
-    requests = [
+    requests: list[Callable[[], object]] = [
         lambda: CloudProvider.with_status(provider, machine, lambda error: errors.append(str(error))),
         lambda: found.assign(Payload("w", ("true",))),
         lambda: found.renew(10**15 + 1),

@@ -295,7 +295,7 @@ def test_names_that_another_machine_has_made_up_do_not_count() -> None:
 def test_pytorch_unpickles_nothing_that_another_machine_has_written(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     import torch.distributed as dist
-    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
@@ -314,14 +314,14 @@ def test_pytorch_unpickles_nothing_that_another_machine_has_written(tmp_path: Pa
     def restored(folder: Path) -> dict[str, Any]:
         state = {"weights": torch.zeros(3), "more": Stateful()}
         state["more"].state = dict.fromkeys(state["more"].state)
-        dcp.load(state, storage_reader=_PlainReader(folder), planner=_PlainPlanner())
+        state_dict_loader.load(state, storage_reader=_PlainReader(folder), planner=_PlainPlanner())
         return {"weights": state["weights"], **state["more"].state}
 
     def stored(folder: Path, steps: object) -> Path:
         more = Stateful()
         more.state["steps"] = steps
         writer = FileSystemWriter(folder, single_file_per_rank=True, sync_files=False)
-        dcp.save({"weights": torch.ones(3), "more": more}, storage_writer=writer)
+        state_dict_saver.save({"weights": torch.ones(3), "more": more}, storage_writer=writer)
         return folder
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)

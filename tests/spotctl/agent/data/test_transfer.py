@@ -162,7 +162,8 @@ def test_an_output_does_not_leave_its_folder(tmp_path: Path, capsys: pytest.Capt
     (secret / "key").write_text("the user's own")
     (folder / "in" / "file").write_text("a result")
     (folder / "near").symlink_to("in/file")
-    for name, target in {"key": secret / "key", "up": "../secret/key", "folder": secret, "loop": "loop"}.items():
+    targets = {"key": secret / "key", "up": Path("../secret/key"), "folder": secret, "loop": Path("loop")}
+    for name, target in targets.items():
         (folder / name).symlink_to(target)
     os.mkfifo(folder / "pipe")
 
