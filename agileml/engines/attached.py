@@ -210,7 +210,7 @@ def newest_checkpoint(folder: Path) -> tuple[int, Params] | None:
 
 
 def _sound(made: Callable[[], T]) -> T:
-    """What is made of arrays that nodes have sent. Raises Unrecoverable if they do not have the model's shape."""
+    """Makes something of arrays that nodes have sent; Unrecoverable if they do not have the model's shape."""
     try:
         return made()
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:

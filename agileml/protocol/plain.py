@@ -1,8 +1,8 @@
 """Values as data: what a job publishes for its nodes, without code and without classes but those of a list.
 
 A value is a number, a text, bytes or None, or a list that begins with the name of its kind: `tuple`, `list`, `map`,
-`path`, or one of the classes below with its fields. Reading makes no other object, whoever has written the bytes; a
-class checks its fields itself.
+`path`, or one of the classes below with its fields. Reading makes no other object, from whatever bytes; a class checks
+its fields itself.
 
 What must never happen: a class gets into the list whose making runs code that its fields name.
 """

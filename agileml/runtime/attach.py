@@ -2,7 +2,7 @@
 
 A node runs the trainer's code that it is sent, so it must trust the job: the controller has proven that it is the
 job's. The job does not trust its nodes. What it publishes is data (`agileml.protocol.plain`), which no node may write
-(`agileml.runtime.rights`), so that whoever reads it runs nothing of a node's.
+(`agileml.runtime.rights`), so that reading it runs nothing of a node's.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class PublishedJob:
 
 
 def published(role: NodeRole) -> PublishedJob:
-    """What a job tells its nodes: data alone, without what only its controller uses."""
+    """The job as its nodes are told: data alone, without what only its controller uses."""
     settings = role.job.settings
     stragglers = settings.stragglers
     if stragglers.wait_policy is not None:

@@ -54,7 +54,7 @@ class ControllerClient:
         self.linked_nodes: tuple[str, ...] = ()
         """The nodes that are linked to the controller, as it has last reported."""
         self.expelled: tuple[str, ...] = ()
-        """Those that broke the rules."""
+        """The nodes that broke the rules."""
         self._failure = ""
         self._has_failed = False
         self._stopped: StopJob | None = None

@@ -51,7 +51,7 @@ TICKS = 4
 """Ticks within the heartbeat timeout."""
 
 MOST_CHECKPOINT_BYTES, CHECKPOINT_GROWTH = 1 << 20, 16
-"""A checkpoint has at most so many bytes, and so many for each of the model: optimizers keep more than the model."""
+"""The most bytes of a checkpoint: these, and this many for each of the model's, as optimizers keep more than that."""
 
 MOST_UNREAD_BYTES = 64 << 20
 """Bytes for a node that it has not read yet, after which it counts as lost."""

@@ -2,8 +2,8 @@
 
 Names are proven by certificates between computers (`agileml.transport.certificates`). A rented machine is a stranger's:
 it may do its own share of the work wrongly, and nothing else. So each process checks at its own door that a message is
-one that its sender may send, and that it speaks for nobody else; a sender that breaks the rules is shut out. What only
-the receiver's state can tell, such as who serves a partition, is checked in `agileml.roles.trust`.
+one that its sender may send, and that it speaks for no other process; a sender that breaks the rules is shut out. What
+only the receiver's state can tell, such as who serves a partition, is checked in `agileml.roles.trust`.
 
 What must never happen: a process acts on a message whose sender had no right to send it. The table of these rights is
 in docs/internals/threats.md.
@@ -52,7 +52,7 @@ _AMONG_NODES = frozenset(
     {Push, Pull, Reads, Snapshot, TakeShard, Handover, Patch, NeedVersion, Restore, EndOfLife, EndOfLifeSeen, Collect}
     | {ProgressReport, DoThis, BegunHelping, CancelHelp, HelpEnded}
 )
-"""What nodes say to each other; a kind that only some jobs have says so itself. All other kinds are orders of the
+"""Messages of nodes to each other; a kind that only some jobs have says so itself. All other kinds are orders of the
 controller, or reports to it. A server passes on the controller's `Collect`."""
 
 _ABOUT_SENDER: dict[type, str] = {
@@ -106,12 +106,12 @@ class Implausible(BadInput):
 _MOST = 1 << 53
 _COUNTED = {"partition": "partitions", "layer": "partitions", "shard": "shards"}
 _MAY_DIVERGE = frozenset({"loss_sum", "square", "losses", "sums"})
-"""What a training makes of these, which may be no number, is the training's own affair."""
+"""Fields that may hold no number: a training may diverge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the reports of a job's nodes can mean: how many partitions and shards there are."""
+    """The limits of what the reports of a job's nodes can mean: how many partitions and shards there are."""
 
     partitions: int = _MOST
     shards: int = _MOST

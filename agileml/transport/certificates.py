@@ -45,7 +45,7 @@ _BEGIN, _END = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a process needs to take part in a job under one name.
+    """The means to take part in a job under one name.
 
     `job` tells jobs of one computer apart. It is no secret among the nodes of the job. Certificates and key are PEM.
     """
@@ -83,7 +83,7 @@ def credentials_of(secret: bytes, name: str) -> Credentials:
 
 
 def job_mark(secret: bytes) -> bytes:
-    """What all processes of a job have in common, from its secret or from a node's credentials."""
+    """The mark that all processes of a job have in common, from its secret or from a node's credentials."""
     if secret.startswith(_TEXT):
         return msgspec.msgpack.decode(b64decode(secret.removeprefix(_TEXT)), type=Credentials).job
     return digest(secret, b"agileml job", "sha256")

@@ -116,7 +116,7 @@ class PlainStream(_SocketStream):
     holds_data = False
     wants_write = True
     proven_name = None
-    """Nobody proves a name: who may open the socket is one of its owner's processes."""
+    """No name is proven: only processes of the socket's owner may open it."""
     short_read_is_last = True
     """A short read means that no more data is available."""
 

@@ -331,7 +331,7 @@ def link_secret(key: bytes, machine: str) -> bytes:
 
 
 def whole(output: Callable[[int], bytes], after: int) -> bytes:
-    """What a link returns in parts, from this byte offset on: everything, or as much as may be read at a time."""
+    """The content that a link returns in parts, from this byte on: all of it, or as much as may be read at a time."""
     parts, at = [b""], after
     while at - after < MOST_READ and (part := output(at)):
         parts.append(part)

@@ -225,12 +225,12 @@ _METADATA_PARTS = frozenset(
         ("pathlib._local", "PosixPath"),
     }
 )
-"""What the metadata of a save consists of, from PyTorch 2.6 on, besides the types of numbers (`torch.float32`). None
-of it does more than hold values."""
+"""The types in the metadata of a save, from PyTorch 2.6 on, besides those of numbers (`torch.float32`). None of them
+does more than hold values."""
 
 _UNREADABLE = (pickle.PickleError, EOFError, ImportError, LookupError, AttributeError, TypeError, ValueError)
 _UNREADABLE_NUMBERS = (ArithmeticError, RuntimeError, MemoryError)
-"""What reading a pickle raises that is damaged or made up."""
+"""Errors of reading a pickle that is damaged or made up."""
 
 
 class _MetadataReader(pickle.Unpickler):
@@ -242,8 +242,8 @@ class _MetadataReader(pickle.Unpickler):
         if module == "torch":
             import torch
 
-            if isinstance(found := vars(torch).get(name), torch.dtype):
-                return found
+            if isinstance(dtype := vars(torch).get(name), torch.dtype):
+                return dtype
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no save of PyTorch has")
 
 
