@@ -53,7 +53,7 @@ def _reason(skipped: ElementTree.Element) -> str:
     """Of a module, pytest gives it after the place."""
     message = skipped.get("message") or ""
     if message == "collection skipped":
-        message = (skipped.text or "").partition("Skipped: ")[2].rstrip("')\"")
+        message = (skipped.text or "").partition("Skipped: ")[2].strip()[:-2]
     return message
 
 
