@@ -3,7 +3,7 @@ PYTHON ?= python
 # Tests start thousands of processes: without bytecode files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus tasks damage kills format trainers golden pictures bench big compare goodput forecast promises quickstart examples sample docs dist clean
+.PHONY: help check lint types imports unused collect test long-tests tool-tests all-tests quick cloud cloud-all debian published ray fuzz faults focus tasks damage kills format trainers golden pictures bench big compare goodput forecast promises quickstart examples sample docs dist lock audit clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -174,6 +174,21 @@ docs: ## Build the site of the documentation in docs/_build (pip install '.[docs
 dist: ## Build the wheel and the source package in dist/ and check them with twine
 	@venv=$$(mktemp -d) && trap 'rm -rf "$$venv"' EXIT && rm -rf dist && $(PYTHON) -m venv $$venv && \
 	$$venv/bin/pip install -q build twine && $$venv/bin/python -m build -q && $$venv/bin/twine check --strict dist/*
+
+# The index is the one that uv is set up with; the files name none. PyTorch is left out: which of its builds fits a computer, its
+# owner knows. What the tests ran with is what users get.
+lock: ## Write the newest allowed versions with their hashes, for Python 3.11 to 3.13 on any computer, to requirements*.lock
+	@venv=$$(mktemp -d) && trap 'rm -rf "$$venv"' EXIT && $(PYTHON) -m venv $$venv && $$venv/bin/pip install -q uv && \
+	echo torch > $$venv/left-out && \
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' > $$venv/build && \
+	lock() { $$venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --no-emit-index-url --custom-compile-command "make lock" --excludes $$venv/left-out "$$@" pyproject.toml $$venv/build; } && \
+	lock --extra test --output-file requirements-test.lock && \
+	lock --constraints requirements-test.lock --output-file requirements.lock
+
+audit: ## Look up published advisories about the locked packages: Error 1 if there are some, Error 3 if it could not look
+	@venv=$$(mktemp -d) && trap 'rm -rf "$$venv"' EXIT && $(PYTHON) -m venv $$venv && $$venv/bin/pip install -q pip-audit && \
+	$$venv/bin/python .ci/audit.py requirements-test.lock
 
 clean: ## Remove caches and build output
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist docs/_build docs/generated *.egg-info

@@ -174,6 +174,8 @@ def test_bids_are_raised_as_the_market_rises_and_known_to_who_resumes_a_killed_l
 
 def test_launches_that_are_killed_buy_nothing_twice_and_leave_nothing() -> None:
     """A sample of `python -m tests.cloud.vast_kills`, in a process of its own."""
+    with namespaces():
+        pass  # skips the test where the other process could make no machines
     words = [sys.executable, "-m", "tests.cloud.vast_kills", "2"]
     found = subprocess.run(words, check=False, cwd=ROOT, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout + found.stderr
