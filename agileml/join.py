@@ -58,7 +58,8 @@ def main(words: list[str]) -> int:
     sys.path.append(str(Path.cwd()))
     try:
         if given.credentials:
-            print(credentials_of(_secret(given), given.credentials).encoded().decode())  # noqa: T201 - for a file
+            given.name = given.credentials
+            print(credentials_of(_secret(given), _name_of(given)).encoded().decode())  # noqa: T201 - for a file
             return 0
         if given.job is None:
             raise BadInput("HOST:PORT is missing: say where the controller listens")

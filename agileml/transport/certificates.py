@@ -73,7 +73,7 @@ def credentials_of(secret: bytes, name: str) -> Credentials:
         except ValueError as error:
             raise BadSecret(f"the credentials of node {name!r} are damaged: {error}") from None
         if given.name != name:
-            raise BadSecret(f"the credentials are for node {given.name!r}, not for {name!r}: each node has its own")
+            raise BadSecret(f"the credentials are for node {given.name!r}, not for {name!r}: join under that name")
         return given
 
     check_secret(secret)

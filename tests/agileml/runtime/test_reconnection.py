@@ -51,6 +51,23 @@ def test_a_node_whose_end_becomes_known_in_time_is_no_reason(members: Members) -
     assert victim(members, "t1 t2") is None
 
 
+def test_an_accuser_is_believed_once(members: Members) -> None:
+    """Which of two nodes lies cannot be told: one that accuses a second node is the next itself."""
+    links = BrokenLinks(1.0)
+    links.report(Unlinked("t1", "r0", "it sent nonsense", misconduct=True), 1, 0.0)
+    assert links.victim(members, 1, 2.0) == ("r0", "no link between t1 and r0: it sent nonsense")
+    links.report(Unlinked("t1", "t2", "it sent nonsense", misconduct=True), 2, 3.0)
+    assert links.victim(members, 2, 5.0) == ("t1", "no link between t1 and t2: it sent nonsense")
+
+
+def test_a_node_that_two_others_accuse_is_given_up(members: Members) -> None:
+    links = BrokenLinks(1.0)
+    for node in ("t2", "t3"):
+        links.report(Unlinked(node, "t1", "it sent nonsense", misconduct=True), 1, 0.0)
+    links.report(Unlinked("t1", "t2", "it sent nonsense", misconduct=True), 1, 0.0)
+    assert links.victim(members, 1, 2.0) == ("t1", "no link between t2 and t1: it sent nonsense")
+
+
 def test_a_new_epoch_sends_everything_again(members: Members) -> None:
     links = BrokenLinks(1.0)
     links.report(Unlinked("t1", "t2", "it went away"), 1, 0.0)

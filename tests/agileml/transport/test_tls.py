@@ -51,7 +51,7 @@ def test_damaged_credentials_are_refused(encoded: bytes) -> None:
 
 
 def test_credentials_are_for_one_name() -> None:
-    with pytest.raises(BadSecret, match="are for node 't1', not for 't2': each node has its own"):
+    with pytest.raises(BadSecret, match="are for node 't1', not for 't2': join under that name"):
         credentials_of(credentials_of(SECRET, "t1").encoded(), "t2")
 
 
