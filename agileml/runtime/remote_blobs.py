@@ -34,7 +34,7 @@ _ANSWER_SECONDS = 120.0
 _AHEAD = 4
 """Pieces that are sent before an answer to the first of them: on busy computers, an answer to each takes longer than
 the piece itself."""
-_MOST_WAITING = 4 * _AHEAD
+_MOST_WAITING = 2 * _AHEAD
 """Requests and pieces of a client that wait here, at most: an honest one waits for answers."""
 _MOST_LINKS = 16
 """Links of a node at the same time: as many as it has threads that read and write, and those that are kept."""

@@ -38,13 +38,15 @@ from agileml.protocol.messages import (
     TakeShard,
     Warned,
 )
-from agileml.runtime.output import Printed
+from agileml.runtime.output import MAX_BYTES, Printed
 from agileml.runtime.rendezvous import Directory
 from agileml.runtime.results import Acknowledged, Settle
 from agileml.transport.handshake import BLOB_CLIENT
 
 MISCONDUCT = "it sent"
 """A link that was closed because its peer broke the rules has a reason that begins with this."""
+
+_MOST_ADDRESSES, _LONGEST_ADDRESS, _LONGEST_OUTPUT = 8, 512, 4 * MAX_BYTES
 
 _FROM_JOB_LOOP = frozenset({Warned, NodeLost, StopJob, Acknowledged, Settle})
 
@@ -76,9 +78,11 @@ def may_say(sender: str, receiver: str, message: object) -> bool:
         case _ if sender == JOB_LOOP:
             return kind in _FROM_JOB_LOOP
         case Directory():
-            return message.addresses.keys() == {sender} and not sender.startswith(BLOB_CLIENT)
+            own = message.addresses.get(sender, ())
+            short = len(own) <= _MOST_ADDRESSES and all(len(address) <= _LONGEST_ADDRESS for address in own)
+            return short and message.addresses.keys() == {sender} and not sender.startswith(BLOB_CLIENT)
         case Printed():
-            return sender == heartbeat_name(message.node)
+            return sender == heartbeat_name(message.node) and len(message.text) <= _LONGEST_OUTPUT
     # Whatever is no request, the server of blobs refuses.
     return sender.startswith(BLOB_CLIENT) or may_send(sender, message)
 
