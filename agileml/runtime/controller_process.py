@@ -14,6 +14,7 @@ from agileml.core.events import (
     ControllerInstruction,
     Failed,
     Finished,
+    Implausible,
     Iteration,
     NodeLost,
     Remember,
@@ -26,7 +27,7 @@ from agileml.errors import AgileMLError
 from agileml.job import Observation
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
-from agileml.protocol.messages import Heartbeat, Hello, Leave, Unlinked
+from agileml.protocol.messages import Heartbeat, Hello, Leave, Saved, Unlinked
 from agileml.runtime.blob_store import PIECE_BYTES
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
 from agileml.runtime.mailbox import Envelope, Mailbox
@@ -43,7 +44,7 @@ from agileml.runtime.results import (
     Settle,
     observation_of,
 )
-from agileml.runtime.rights import MISCONDUCT, Grant, Implausible, may_use
+from agileml.runtime.rights import MISCONDUCT, Grant, may_use
 from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.transport import Connected, Identity, Lost
 from agileml.transport.handshake import BLOB_CLIENT, Reason, node_of
@@ -341,6 +342,11 @@ class ControllerProcess:
         elif isinstance(message, Unlinked):
             if message.node == envelope.sender:
                 self._broken_links.report(message, self._controller.epoch, time.monotonic())
+        elif isinstance(message, Saved) and (message.partition, message.clock) not in self._granted.get(
+            envelope.sender, frozenset()
+        ):
+            # It was not told to write that, at least not by this controller: nobody relies on it.
+            pass
         elif self._over and isinstance(message, Hello | Heartbeat):
             # Also to a node that was given up and has not been told yet.
             self._mailbox.send(node_of(envelope.sender), Leave(self._over))

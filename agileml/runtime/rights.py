@@ -13,9 +13,8 @@ import re
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 
-from agileml.core.events import NodeLost, StopJob
+from agileml.core.events import Implausible, NodeLost, StopJob
 from agileml.core.members import heartbeat_name, may_send
-from agileml.errors import BadInput
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import (
     UNKNOWN_STEP,
@@ -101,10 +100,6 @@ def may_use(kind: str, name: str, granted: frozenset[Grant]) -> bool:
         return _READABLE.fullmatch(name) is not None
     match = _CHECKPOINT.fullmatch(name)
     return kind == "write" and match is not None and (int(match[1]), int(match[2])) in granted
-
-
-class Implausible(BadInput):
-    """A report holds a number that no node of the job can mean."""
 
 
 _MOST = 1 << 53
