@@ -15,12 +15,14 @@ from math import isfinite
 
 from agileml.core.events import Implausible, NodeLost, StopJob
 from agileml.core.members import heartbeat_name, may_send
+from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import (
     UNKNOWN_STEP,
     BegunHelping,
     CancelHelp,
     Collect,
+    Collected,
     DoThis,
     EndOfLife,
     EndOfLifeSeen,
@@ -114,9 +116,17 @@ class Bounds:
 
     partitions: int = _MOST
     shards: int = _MOST
+    layout: Layout | None = None
+    """Of the model, if its partitions have one that is known before it is trained."""
 
     def check(self, report: object) -> None:
         """Raises Implausible for a report with a number out of bounds, for which the controller has no rule."""
+        if isinstance(report, Collected) and self.layout is not None and report.partition < self.partitions:
+            # What follows are the optimizer's arrays, which no one reads.
+            segments = self.layout.partitions[report.partition]
+            wanted = [(segment.rows, *self.layout.spec(segment.name).shape[1:]) for segment in segments]
+            if [array.shape for array in report.version.state[: len(segments)]] != wanted:
+                raise Implausible("Collected whose arrays are not those of the partition")
         for field in fields(report) if is_dataclass(report) else ():
             value = getattr(report, field.name)
             most = getattr(self, _COUNTED.get(field.name, ""), _MOST)

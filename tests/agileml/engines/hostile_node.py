@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import random
 import re
 import socket
 import ssl
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,10 +43,11 @@ from agileml.transport.certificates import Credentials, contexts_of, credentials
 from agileml.transport.codec import Codec
 from agileml.transport.framing import encode
 from agileml.transport.handshake import BLOB_CLIENT, Failure, Handshake
-from tests.agileml.engines.attached_jobs import SECRET, AttachedTraining, free_port, secret_file, write_trainer
+from tests.agileml.engines.attached_jobs import PACE, SECRET, AttachedTraining, free_port, secret_file, write_trainer
 
 HOSTNAME = "job.agileml"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 20.0
+TURNCOAT_SECONDS = 4.0
 LOOK_SECONDS = 0.03
 """How long a talker waits for what its victim does."""
 
@@ -54,7 +57,19 @@ ANY_SIZE = FrameLimits(header_bytes=1 << 30, body_bytes=1 << 34, arrays=1 << 20,
 
 NUMBERS = (-1, 0, 1, 2, 3, 7, 100, 10**6, 2**31, 2**53, 2**63 - 1, -(2**63))
 FLOATS = (0.0, -1.0, 1.0, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324)
-TEXTS = ("", "controller", "job-loop", "..", "../node.job", "/etc/passwd", "node.job", "a/b", "\0", "\x1b[2J\a\r\n", "é" * 40)
+TEXTS = (
+    "",
+    "controller",
+    "job-loop",
+    "..",
+    "../node.job",
+    "/etc/passwd",
+    "node.job",
+    "a/b",
+    "\0",
+    "\x1b[2J\a\r\n",
+    "é" * 40,
+)
 DTYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<f2", "<i4", "<u4", "<f4", "<i8", "<u8", "<f8")
 
 
@@ -310,8 +325,22 @@ class Talker:
 
     def blobs(self) -> str:
         link = self.link(f"{BLOB_CLIENT}{self.name}/{self.number}")
-        names = ("node.job", "../x", "/tmp/x", "", "controller.memory", "lock", "checkpoints/p0-c1.checkpoint", "a" * 300)
-        names += ("checkpoints/../node.job", "checkpoints/p0-c1.checkpoint.part", "node.job\0", "checkpoints/p9-c9.checkpoint")
+        names = (
+            "node.job",
+            "../x",
+            "/tmp/x",
+            "",
+            "controller.memory",
+            "lock",
+            "checkpoints/p0-c1.checkpoint",
+            "a" * 300,
+        )
+        names += (
+            "checkpoints/../node.job",
+            "checkpoints/p0-c1.checkpoint.part",
+            "node.job\0",
+            "checkpoints/p9-c9.checkpoint",
+        )
         kind = self.rng.choice(("read", "write", "write", "list", "delete"))
         link.say(BlobRequest(kind, self.rng.choice(names)))  # type: ignore[arg-type]
         planted = np.frombuffer(pickled(self.target.mark), np.uint8)
@@ -325,7 +354,9 @@ class Talker:
         """Much, without waiting for anything."""
         if self.rng.random() < 0.5:
             link, message = self.link(f"{BLOB_CLIENT}{self.name}/1"), NextPiece()
-            request = self.rng.choice((BlobRequest("read", "node.job"), BlobPiece(np.zeros(1 << 20, np.uint8)), message))
+            request = self.rng.choice(
+                (BlobRequest("read", "node.job"), BlobPiece(np.zeros(1 << 20, np.uint8)), message)
+            )
             count = 40
         else:
             link, request, count = self.link(), self.drawn.message(self.rng.choice(KINDS)), 2000
@@ -338,7 +369,15 @@ class Talker:
 
     def raw(self) -> str:
         return self.rng.choice(
-            (self.junk_before_tls, self.junk_after_tls, self.half_frame, self.drip, self.large_frame, self.bucket, self.bombs)
+            (
+                self.junk_before_tls,
+                self.junk_after_tls,
+                self.half_frame,
+                self.drip,
+                self.large_frame,
+                self.bucket,
+                self.bombs,
+            )
         )()
 
     def junk_before_tls(self) -> str:
@@ -438,8 +477,30 @@ def pickled(mark: Path) -> bytes:
 # -- turncoats --------------------------------------------------------------------------------------------------------
 
 FALSIFIED = (
-    *("Push", "Push", "Snapshot", "Snapshot", "Handover", "Patch", "Restore", "NeedVersion", "Pull", "Reads", "TakeShard"),
-    *("WorkDone", "PartitionProgress", "PartitionProgress", "Taken", "Adopted", "Routed", "Restored", "Saved", "Contributed"),
+    *(
+        "Push",
+        "Push",
+        "Snapshot",
+        "Snapshot",
+        "Handover",
+        "Patch",
+        "Restore",
+        "NeedVersion",
+        "Pull",
+        "Reads",
+        "TakeShard",
+    ),
+    *(
+        "WorkDone",
+        "PartitionProgress",
+        "PartitionProgress",
+        "Taken",
+        "Adopted",
+        "Routed",
+        "Restored",
+        "Saved",
+        "Contributed",
+    ),
     *("Hello", "Collected", "Evaluated", "Unlinked", "Drained", "Heartbeat", "ServerTimed", "EndOfLife", "Collect"),
 )
 
@@ -447,10 +508,16 @@ FALSIFIED = (
 def turn(seed: int, name: str) -> None:
     """From now on this process, which is about to join as a node, falsifies messages of some kind."""
     rng = random.Random(seed)
-    kind, after, way = FALSIFIED[seed % len(FALSIFIED)], rng.randrange(3), rng.choice(("change", "change", "draw", "replay"))
+    kind, after, way = (
+        FALSIFIED[seed % len(FALSIFIED)],
+        rng.randrange(3),
+        rng.choice(("change", "change", "draw", "replay")),
+    )
     others = ("r0", "t1", "t2")
     somewhere = TcpAddress("127.0.0.1", 1)
-    target = Target(somewhere, dict.fromkeys(others, somewhere), "", lambda: rng.randrange(1, 6), lambda: rng.randrange(9), Path())
+    target = Target(
+        somewhere, dict.fromkeys(others, somewhere), "", lambda: rng.randrange(1, 6), lambda: rng.randrange(9), Path()
+    )
     drawn, honest = Drawn(rng, name, target), Codec.encode
     seen, earlier = Counter[str](), list[object]()
     kinds = {each.__name__: each for each in KINDS}
@@ -462,7 +529,9 @@ def turn(seed: int, name: str) -> None:
         if of == "PartitionProgress" and kind == "Unlinked" and seen[of] > after:
             # Accuses an honest node as often as it reports.
             message = kinds["Unlinked"](name, rng.choice(others), "it sent nonsense", True)
-        elif (of == kind and seen[of] > after) or (of in ("Push", "WorkDone") and kind not in others and seen[of] > 3 + after and way == "draw"):
+        elif (of == kind and seen[of] > after) or (
+            of in ("Push", "WorkDone") and kind not in others and seen[of] > 3 + after and way == "draw"
+        ):
             if way == "change":
                 message = drawn.changed(message)
             elif way == "draw":
@@ -510,8 +579,11 @@ class Attacked:
     def __init__(self, folder: Path, clocks: int, *, turncoats: bool = False) -> None:
         self.folder = folder
         self.trainer = str(write_trainer(folder / "code"))
+        if turncoats:
+            # They are to send much in a short time.
+            (folder / "code" / "helpers" / "pace.py").write_text(PACE.replace("0.05", "0.01"))
         self.hurry, self.mark = folder / "hurry", folder / "planted"
-        self._short = tempfile.TemporaryDirectory(prefix="s-", dir="/tmp")  # noqa: SIM115 - until `close`
+        self._short = tempfile.TemporaryDirectory(prefix="s-", dir="/tmp")
         self.state = Path(self._short.name) / "state"
         self.words = ("--nodes", "1+2", "--clocks", str(clocks), "--seed", "7")
         listen, more = TcpAddress("127.0.0.1", free_port()), ("--timeouts", "heartbeat=30")
@@ -520,9 +592,7 @@ class Attacked:
         options = (*self.words, "--state", str(self.state), "--arg", f"hurry={self.hurry}", *more)
         self.training = AttachedTraining(folder, listen, self.trainer, *options, secret=secret_file(folder))
         ports = {name: free_port() for name, *_ in self.NODES}
-        self.nodes = {
-            name: self.training.join(name, *given, "--port", str(ports[name])) for name, *given in self.NODES
-        }
+        self.nodes = {name: self.training.join(name, *given, "--port", str(ports[name])) for name, *given in self.NODES}
         self.training.until_clock(2)
         self.target = Target(
             listen,
@@ -565,6 +635,25 @@ class Attacked:
             strange = [path for path in self.state.rglob("*") if path.is_file() and not OWN_FILE.fullmatch(path.name)]
             assert not strange, strange
 
+    def join_turncoat(self, seed: int, name: str) -> subprocess.Popen[str]:
+        """Starts a node that will falsify its messages."""
+        at = self.target.controller
+        words = ["-m", "tests.agileml.engines.hostile_node", "--turncoat", str(seed), f"{at.host}:{at.port}"]
+        words += ["--secret-file", str(secret_file(self.folder)), "--name", name]
+        root = str(Path(__file__).parents[3])
+        with (self.folder / f"{name}.err").open("w") as errors:
+            return subprocess.Popen(
+                [sys.executable, *words],
+                stderr=errors,
+                text=True,
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": root},
+            )
+
+    def why_lost(self, name: str) -> str:
+        """Why a node was given up; empty if it was not."""
+        return next((event for event in self.training.events if event.startswith(f"{name} lost")), "")
+
     def stays(self) -> None:
         """Raises if the training has ended or an honest node has gone."""
         assert self.training.command.poll() is None, self.training.story()
@@ -584,7 +673,9 @@ class Attacked:
         self._short.cleanup()
 
 
-OWN_FILE = re.compile(r"node\.job|lock|controller\.[a-z]+|[a-z-]+\.(sock|log|out)|p\d+-c\d+\.checkpoint(\.\w+)?|.*\.part|secret")
+OWN_FILE = re.compile(
+    r"node\.job|lock|controller\.[a-z]+|[a-z-]+\.(sock|log|out)|p\d+-c\d+\.checkpoint(\.\w+)?|.*\.part|secret"
+)
 
 
 def talk(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dict[str, Any], Attacked]:
@@ -604,6 +695,50 @@ def talk(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dict[
     lost = [event for event in attacked.training.events for name in attacked.nodes if event.startswith(f"{name} lost")]
     assert not lost, lost
     return outcomes, attacked.worst, answer, attacked
+
+
+def betray(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dict[str, Any] | None, Attacked]:
+    """Turncoats join one training, one after another: what became of each, and the answer, unless one has ended it."""
+    attacked = Attacked(folder, 30 + 5 * count, turncoats=True)
+    outcomes, answer = Counter[str](), None
+    try:
+        for seed in range(first, first + count):
+            outcome = betrayal(attacked, seed)
+            outcomes[outcome] += 1
+            attacked.look()
+            if outcome == "named":
+                break
+        else:
+            answer = attacked.finish()
+    finally:
+        attacked.close()
+    return outcomes, attacked.worst, answer, attacked
+
+
+def betrayal(attacked: Attacked, seed: int) -> str:
+    """What became of one turncoat: shut out, given up, or kept until it was killed; or the training named it and ended."""
+    name, training = f"turncoat-{seed}", attacked.training
+    process = attacked.join_turncoat(seed, name)
+    began = until = time.monotonic()
+    try:
+        while process.poll() is None and training.command.poll() is None and not attacked.why_lost(name):
+            if f"{name} ready" not in training.events and time.monotonic() < until + PATIENCE_SECONDS:
+                began = time.monotonic()
+            if time.monotonic() > began + TURNCOAT_SECONDS:
+                break
+            time.sleep(0.05)
+        lost = attacked.why_lost(name)
+    finally:
+        process.kill()
+        process.communicate()
+    if training.command.poll() is not None:
+        assert name in training.output_of("train").splitlines()[-1], training.story()
+        return "named"
+    if not lost:
+        training.until(lambda: bool(attacked.why_lost(name)) or name not in training.events, f"the end of {name}")
+    return f"{FALSIFIED[seed % len(FALSIFIED)]}: " + (
+        "shut out" if "it sent" in lost else "given up" if lost else "kept"
+    )
 
 
 def main(words: list[str]) -> int:
