@@ -41,13 +41,14 @@ from agileml.transport import FrameLimits, Identity, TcpAddress, new_instance
 from agileml.transport.buckets import BUCKET
 from agileml.transport.certificates import Credentials, contexts_of, credentials_of
 from agileml.transport.codec import Codec
-from agileml.transport.framing import encode
+from agileml.transport.framing import Array, encode
 from agileml.transport.handshake import BLOB_CLIENT, Failure, Handshake
 from tests.agileml.engines.attached_jobs import PACE, SECRET, AttachedTraining, free_port, secret_file, write_trainer
 
 HOSTNAME = "job.agileml"
 PATIENCE_SECONDS = 20.0
 TURNCOAT_SECONDS = 4.0
+READY_SECONDS = 120.0
 LOOK_SECONDS = 0.03
 """How long a talker waits for what its victim does."""
 
@@ -106,8 +107,11 @@ class Drawn:
     rng: random.Random
     own: str
     target: Target
+    _left: int = 0
+    """How many items may still be drawn: drawing many takes long."""
 
     def message(self, kind: type) -> object:
+        self._left = 2000
         return self._of(msgspec.inspect.type_info(kind), "")
 
     def changed(self, message: object) -> object:
@@ -115,11 +119,12 @@ class Drawn:
         (name, info) = self.rng.choice(
             [(f.name, f.type) for f in msgspec.inspect.type_info(type(message)).fields] or [("", None)]
         )
+        self._left = 2000
         if not name:
             return message
         return dataclasses.replace(message, **{name: self._of(info, name)})  # type: ignore[type-var]
 
-    def _of(self, info: Any, name: str, depth: int = 0) -> Any:
+    def _of(self, info: Any, name: str, depth: int = 0) -> Any:  # noqa: ANN401, C901, PLR0911 - one for each type
         match info:
             case msgspec.inspect.IntType():
                 return self._number(name)
@@ -165,7 +170,9 @@ class Drawn:
 
     def _count(self, depth: int) -> int:
         many = 500 if depth < 2 else 5
-        return self.rng.choice((0, 1, 2, 3)) if self.rng.random() < 0.97 else many
+        count = self.rng.choice((0, 1, 2, 3)) if self.rng.random() < 0.97 else many
+        self._left -= count
+        return count if self._left >= 0 else 0
 
     def _array(self) -> np.ndarray[Any, Any]:
         shape = self.rng.choice(((), (0,), (1,), (3,), (30, 3), (40, 2), (2, 2, 2), (0, 7), (500,)))
@@ -522,7 +529,7 @@ def turn(seed: int, name: str) -> None:
     seen, earlier = Counter[str](), list[object]()
     kinds = {each.__name__: each for each in KINDS}
 
-    def encode(self: Codec, message: object) -> Any:
+    def encode(self: Codec, message: object) -> tuple[str, bytes, list[Array]]:
         of = type(message).__name__
         seen[of] += 1
         earlier.append(message)
@@ -552,7 +559,7 @@ def join_as_turncoat(seed: int, words: list[str]) -> int:
     return join.main(words)
 
 
-# -- the training that is attacked --------------------------------------------------------------------------------------
+# -- the training that is attacked ------------------------------------------------------------------------------------
 
 
 def resident_bytes(pid: int, what: str = "VmRSS") -> int:
@@ -716,13 +723,13 @@ def betray(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dic
 
 
 def betrayal(attacked: Attacked, seed: int) -> str:
-    """What became of one turncoat: shut out, given up, or kept until it was killed; or the training named it and ended."""
+    """What became of one turncoat: shut out, given up, kept until it was killed, or the training ended and named it."""
     name, training = f"turncoat-{seed}", attacked.training
     process = attacked.join_turncoat(seed, name)
     began = until = time.monotonic()
     try:
         while process.poll() is None and training.command.poll() is None and not attacked.why_lost(name):
-            if f"{name} ready" not in training.events and time.monotonic() < until + PATIENCE_SECONDS:
+            if f"{name} ready" not in training.events and time.monotonic() < until + READY_SECONDS:
                 began = time.monotonic()
             if time.monotonic() > began + TURNCOAT_SECONDS:
                 break
