@@ -17,6 +17,7 @@ from agileml.core.events import (
     ControllerSettings,
     Failed,
     Finished,
+    Implausible,
     Iteration,
     Remember,
     RememberCheckpoint,
@@ -48,6 +49,9 @@ RECORDED = (
     *("checkpoint", "logged", "learned", "evictions", "failures"),
 )
 """Entries of the record from which a restarted controller resumes, in the order in which they are written."""
+
+MOST_CLOCKS_AHEAD = 100_000
+"""Clocks that nodes can have reported before all servers have: the links of these may be slower."""
 
 IN_JOB = (NodePhase.LOADING, NodePhase.READY, *IN_EPOCH)
 """Phases in which a node is told that the job is over."""
@@ -146,6 +150,7 @@ class Controller:
             self._out.append(stale)
         if stale:
             return
+        self._check(event)
         rule = ROUTES.get(type(event))
         if rule is None:
             raise InvalidTransition(f"the controller has no rule for {event!r}")
@@ -156,6 +161,24 @@ class Controller:
             self._out.extend(self.clocks.decide(self.table.workers, self._now, self.members, self.epochs.number))
         self._log()
         self._finish()
+
+    def _check(self, event: object) -> None:
+        """Raises Implausible if a node reports what is not for it to report."""
+        node, assignment = getattr(event, "node", ""), self.planned.assignment
+        if isinstance(event, Hello) or not hasattr(event, "epoch"):
+            return
+        member, partition = self.members.get(node), getattr(event, "partition", -1)
+        believed = member is not None and member.phase in IN_EPOCH
+        match event:
+            case messages.Taken():
+                move = assignment.moving.get(partition)
+                believed &= move is not None and move.to == node
+            case messages.Adopted():
+                believed &= assignment.giving.get(event.shard) == node
+            case PartitionProgress() | messages.SquareOfPart() | messages.Collected():
+                believed &= node in assignment.holders.get(partition, ())
+        if not believed or getattr(event, "clock", 0) > self.clocks.ledger.reached + MOST_CLOCKS_AHEAD:
+            raise Implausible(f"{type(event).__name__} of what is not its own: {event!r:.200}")
 
     # -- who is there --------------------------------------------------------------------------------------------------
 
@@ -378,7 +401,8 @@ class Controller:
             self._end(finished, "the job is done")
 
     def _report_broken(self, event: messages.Broken) -> None:
-        self._fail(event.message)
+        named = event.node in event.message
+        self._fail(event.message if named else f"{event.message} (node {event.node} says so)")
 
     def _fail(self, why: str) -> None:
         self._end(Failed(why), why)

@@ -4,11 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from agileml.errors import BadInput
 from agileml.policies.stage import ClockSums, StageByRatio, TrainingPolicy
 from agileml.policies.stragglers import Stragglers
 from agileml.protocol.actions import Send
 from agileml.protocol.messages import Version
 from agileml.work import Cover
+
+
+class Implausible(BadInput):
+    """A node reports what it cannot mean, or what another one would have to report. Nothing has changed by then."""
 
 
 @dataclass(frozen=True, slots=True)

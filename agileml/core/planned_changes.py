@@ -126,6 +126,8 @@ class Assignment:
     moving: dict[int, Move] = field(default_factory=dict)
     giving: dict[int, str] = field(default_factory=dict)
     previous: dict[int, list[str]] = field(default_factory=dict)
+    holders: dict[int, set[str]] = field(default_factory=dict)
+    """By partition, the nodes that have had a part in it in this epoch: only they may report on it."""
     routes_changed: bool = False
     _arrived: dict[int, str] = field(default_factory=dict)
     """Shards that have moved since the table was last asked for: copying it for each of many would take long."""
@@ -152,6 +154,7 @@ class Assignment:
         for shard, worker in enumerate(self.table.workers):
             self._remember_worker(shard, worker)
         self.table = replace(table, version=epoch * VERSIONS_PER_EPOCH)
+        self.holders = {at: set(pair) for at, pair in enumerate(zip(table.owners, table.backups, strict=True))}
         self.moving.clear()
         self.giving.clear()
         self.routes_changed = False
@@ -164,6 +167,7 @@ class Assignment:
                 reliable = members.active(reliable=True) if target.backups[partition] else ()
                 backup = next((name for name in (self.table.backups[partition], owner) if name in reliable), "")
                 self.moving[partition] = Move(epoch, partition, wanted, backup)
+                self.holders[partition] |= {wanted, backup}
                 yield Send(owner, self.moving[partition])
         if not self.moving:
             # Not earlier: owners learn of a new backup only after all moves, and one that hands over must know it.
@@ -229,6 +233,7 @@ class Assignment:
     def _place(self, partition: int, owner: str, backup: str) -> None:
         owners, backups = list(self.table.owners), list(self.table.backups)
         owners[partition], backups[partition] = owner, backup
+        self.holders.setdefault(partition, set()).update((owner, backup))
         self.table = replace(self.table, version=self.table.version + 1, owners=tuple(owners), backups=tuple(backups))
         self.routes_changed = True
 

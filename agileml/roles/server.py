@@ -164,9 +164,6 @@ class Server:
     def _forward(self, message: Pull | Reads | Collect) -> None:
         self.out.append(Send(self._new_owner(message.partition), message))
 
-    def _refuse(self, message: Pull | Reads | Collect) -> None:
-        self._new_owner(message.partition)
-
     def _new_owner(self, partition: int) -> str:
         owner = self.transit.forward.get(partition)
         if owner is None:
@@ -375,6 +372,7 @@ class Server:
 NOT_SERVED: dict[Place, dict[type, Callable[[Server, Any], None]]] = {
     Place.COMING: {**dict.fromkeys((Push, Pull, Reads), Server._keep), Collect: Server._forward},
     Place.MOVED: dict.fromkeys((Push, Pull, Reads, Collect), Server._forward),
-    Place.UNKNOWN: dict.fromkeys((Push, Pull, Reads, Collect), Server._refuse),
+    # Refused, as there is no new owner.
+    Place.UNKNOWN: dict.fromkeys((Push, Pull, Reads, Collect), Server._forward),
 }
 """How a server handles a message about a partition that it does not serve."""

@@ -14,6 +14,7 @@ from agileml.core.events import (
     ControllerInstruction,
     Failed,
     Finished,
+    Implausible,
     Iteration,
     NodeLost,
     Remember,
@@ -26,7 +27,8 @@ from agileml.errors import AgileMLError
 from agileml.job import Observation
 from agileml.policies.stage import ClockSums
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP, Send
-from agileml.protocol.messages import Heartbeat, Hello, Leave, Unlinked
+from agileml.protocol.messages import Heartbeat, Hello, Leave, Saved, Unlinked
+from agileml.runtime.blob_store import PIECE_BYTES
 from agileml.runtime.checkpoints import CheckpointCleaner, ModelCheckpoints
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.node_loop import described
@@ -42,7 +44,7 @@ from agileml.runtime.results import (
     Settle,
     observation_of,
 )
-from agileml.runtime.rights import MISCONDUCT, Grant, Implausible, may_use
+from agileml.runtime.rights import MISCONDUCT, Grant, may_use
 from agileml.runtime.role_specs import ControllerRole, controller_settings
 from agileml.transport import Connected, Identity, Lost
 from agileml.transport.handshake import BLOB_CLIENT, Reason, node_of
@@ -52,6 +54,9 @@ TICKS = 4
 
 MOST_CHECKPOINT_BYTES, CHECKPOINT_GROWTH = 1 << 20, 16
 """The most bytes of a checkpoint: these, and this many for each of the model's, as optimizers keep more than that."""
+
+MOST_DESCRIPTION_BYTES = 4 << 20
+"""Of a message of a node, without the memory of its arrays."""
 
 MOST_UNREAD_BYTES = 64 << 20
 """Bytes for a node that it has not read yet, after which it counts as lost."""
@@ -216,16 +221,28 @@ class ControllerProcess:
     def __init__(self, role: ControllerRole) -> None:
         self._role = role
         self._memory = Memory(role.memory)
+        most = MOST_CHECKPOINT_BYTES + CHECKPOINT_GROWTH * role.model_bytes
+        transport = role.job.transport
         self._mailbox = Mailbox(
             role.rendezvous,
             CONTROLLER,
-            replace(role.job.transport, max_queued_bytes=MOST_UNREAD_BYTES),
+            replace(
+                transport,
+                limits=replace(
+                    transport.limits,
+                    body_bytes=min(transport.limits.body_bytes, most),
+                    message_bytes=most,
+                    description_bytes=MOST_DESCRIPTION_BYTES,
+                ),
+                helper_body_bytes=PIECE_BYTES,
+                pooled_bytes=min(transport.pooled_bytes, most),
+                max_queued_bytes=MOST_UNREAD_BYTES,
+            ),
             names=self._memory,
             messages=(*role.messages, *BLOB_MESSAGES),
         )
         blobs = blobs_of(role.rendezvous)
         self._checkpoints = ModelCheckpoints(blobs)
-        most = MOST_CHECKPOINT_BYTES + CHECKPOINT_GROWTH * role.model_bytes
         self._blobs = BlobServer(blobs, self._mailbox.wake, most)
         self._granted: dict[str, frozenset[Grant]] = {}
         """The checkpoints that each node was told to write."""
@@ -325,6 +342,11 @@ class ControllerProcess:
         elif isinstance(message, Unlinked):
             if message.node == envelope.sender:
                 self._broken_links.report(message, self._controller.epoch, time.monotonic())
+        elif isinstance(message, Saved) and (message.partition, message.clock) not in self._granted.get(
+            envelope.sender, frozenset()
+        ):
+            # It was not told to write that, at least not by this controller: nobody relies on it.
+            pass
         elif self._over and isinstance(message, Hello | Heartbeat):
             # Also to a node that was given up and has not been told yet.
             self._mailbox.send(node_of(envelope.sender), Leave(self._over))
@@ -385,6 +407,8 @@ class ControllerProcess:
     def _send(self, node: str, message: object) -> None:
         if grants := self._controller.granted(node, message):
             self._granted[node] = self._granted.get(node, frozenset()) | grants
+        if hasattr(message, "epoch"):
+            self._mailbox.admit(node)
         self._mailbox.send(node, message)
         if isinstance(message, Leave):
             # A node that hangs does not read its messages.

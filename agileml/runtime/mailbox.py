@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 
 from agileml.core.events import ClockRepeated, Failed, Iteration, NodeLost, StopJob
+from agileml.core.members import heartbeat_name
 from agileml.errors import BadMessage, BrokenConnection
 from agileml.protocol import messages
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
@@ -28,11 +29,14 @@ from agileml.transport import (
 )
 from agileml.transport.buckets import BUCKET, Assembly, Encoded
 from agileml.transport.codec import Codec
-from agileml.transport.handshake import Reason, node_of
+from agileml.transport.handshake import BLOB_CLIENT, Reason, node_of
 from agileml.transport.settings import PATIENT
 
 FULL_PAUSE = 0.01
 """Seconds between attempts to send messages that a full queue holds back."""
+
+MOST_LINKS = 20
+"""Links of one node to the controller at the same time: its own, its heartbeats', and those for blobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class Mailbox:
         settings = settings or PATIENT
         identity = Identity(name, instance or new_instance(), rendezvous.version)
         self._limits = settings.limits
+        most = min(settings.limits.message_bytes, settings.helper_body_bytes + settings.limits.header_bytes)
+        self._limits_of_helpers = replace(settings.limits, message_bytes=most)
         self._names = names
         self._shut_out: set[str] = set()
         """Nodes with which this process has no more to do."""
@@ -75,6 +81,8 @@ class Mailbox:
         self._own: deque[object] = deque()
         self._book = AddressBook(rendezvous)
         self._for_others: tuple[str, ...] = ()
+        self._admitted: set[str] = set()
+        """At the controller: the nodes that take part, which have been told of each other."""
 
     def open(self) -> tuple[str, ...]:
         """Starts listening, so that others can reach this process; returns the addresses."""
@@ -133,14 +141,27 @@ class Mailbox:
                 self._assemblies.pop(event.peer or "", None)
                 if isinstance(event, Lost) and self.name == CONTROLLER:
                     self._book.forget(event.peer)
+                    self._admitted.discard(event.peer)
         return event
 
     # -- who may be linked -------------------------------------------------------------------------------------------
 
     def refusal(self, peer: Identity) -> Reason | None:
-        """Why a process may not have a link under its name."""
-        if node_of(peer.name) in self._shut_out:
+        """Why a process may not have a link under its name.
+
+        A node only speaks to those that the controller has named: a stranger's messages do not reach it.
+        """
+        node = node_of(peer.name)
+        if node in self._shut_out:
             return Reason.SHUT_OUT
+        if self.name == CONTROLLER:
+            if peer.name not in (node, heartbeat_name(node)) and not peer.name.startswith(BLOB_CLIENT):
+                return Reason.NAME
+            others = self._endpoint.peers - {peer.name}
+            if sum(node_of(linked) == node for linked in others) >= MOST_LINKS:
+                return Reason.NOT_NOW
+        elif isinstance(self._rendezvous, LinkedRendezvous) and peer.name not in self._book.directory.addresses:
+            return Reason.NOT_NOW
         return None if self._names is None else self._names.refusal(peer)
 
     def give(self, peer: Identity) -> None:
@@ -155,6 +176,18 @@ class Mailbox:
             self._shut_out.add(node)
         for linked in [linked for linked in self._endpoint.peers if node_of(linked) == node]:
             self._endpoint.drop(linked, reason)
+
+    def admit(self, node: str) -> None:
+        """A node takes part from now on: it and the others that do are told where they listen, and may be linked."""
+        if node in self._admitted:
+            return
+        known = self._book.directory.addresses
+        others = {other: known[other] for other in sorted(self._admitted & known.keys())}
+        self._admitted.add(node)
+        if others:
+            self.send(node, Directory(others))
+        for other in others if node in known else ():
+            self.send(other, Directory({node: known[node]}))
 
     def tell_gone(self, node: str) -> None:
         """Has all other nodes shut out a node that is lost: it may still be there, and speak to them."""
@@ -171,7 +204,8 @@ class Mailbox:
         """The message of a frame, or the one that a bucket completes. Raises BrokenConnection if it is invalid."""
         encoded: Encoded | None = event.kind, event.header, event.arrays
         if event.kind == BUCKET:
-            assembly = self._assemblies.setdefault(event.peer, Assembly(self._limits))
+            limits = self._limits if node_of(event.peer) == event.peer else self._limits_of_helpers
+            assembly = self._assemblies.setdefault(event.peer, Assembly(limits))
             encoded = assembly.add(event.header, event.arrays)
         if encoded is None:
             return None
@@ -184,7 +218,7 @@ class Mailbox:
         return Envelope(event.peer, message)
 
     def _learn(self, sender: str, directory: Directory) -> None:
-        """Notes where nodes listen. The controller passes it on before any message that names the node."""
+        """Notes where nodes listen. The controller passes it on once the node takes part: see `admit`."""
         if sender == CONTROLLER:
             self._book.learn(directory)
             for name, addresses in directory.addresses.items():
@@ -193,11 +227,9 @@ class Mailbox:
                 elif self._outbox.waits(name):
                     self.reach(name)
         elif self.name == CONTROLLER:
-            for peer in self._book.directory.addresses:
-                if peer != sender:
-                    self.send(peer, directory)
+            if sender in self._book.directory.addresses:
+                raise BadMessage("where it listens, for the second time")
             self._book.learn(directory)
-            self.send(sender, self._book.directory)
 
     def finish_sending(self, to: str) -> None:
         """Waits until everything for a peer is sent, or its link is lost. What arrives meanwhile, `receive` returns."""

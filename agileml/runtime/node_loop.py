@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import ClassVar, Generic, TypeVar
@@ -39,12 +40,19 @@ class NodeLoop(ABC, Generic[NodeT]):
     begins_epoch: ClassVar[type]
     """The message with which an epoch begins."""
 
-    def __init__(self, role: NodeRole, vitals: Vitals, messages: Sequence[type] = ()) -> None:
-        """`messages` are kinds of messages that only jobs of this kind have."""
+    def __init__(
+        self, role: NodeRole, vitals: Vitals, messages: Sequence[type] = (), most_bytes: int | None = None
+    ) -> None:
+        """`messages` are kinds of messages that only jobs of this kind have; none is larger than `most_bytes`."""
         self._role = role
         self._vitals = vitals
         self._code = role.job.source.code()
         transport, instance = role.job.transport, role.instance
+        if most_bytes is not None:
+            limits = transport.limits
+            body, message = min(limits.body_bytes, most_bytes), min(limits.message_bytes, most_bytes)
+            limits = replace(limits, body_bytes=body, message_bytes=message)
+            transport = replace(transport, limits=limits, pooled_bytes=min(transport.pooled_bytes, most_bytes))
         self._mailbox = Mailbox(role.rendezvous, role.name, transport, instance=instance, messages=messages)
         self._connection = ControllerConnection(self._mailbox)
         self._longest_turn = min(LONGEST_TURN, role.job.hang_timeout / 4)

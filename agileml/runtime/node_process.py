@@ -33,6 +33,10 @@ COMPUTE = "compute"
 COMPUTE_THREAD = f"{COMPUTE}_0"
 """The name that the executor gives to its first thread."""
 
+MOST_BYTES, MOST_GROWTH = 16 << 20, 16
+"""A message of another node has at most so many bytes, and so many for each of the model and each update of a clock
+that a partition can have when it moves."""
+
 SWITCH_SECONDS = 0.0005
 """With Python's default, a chunk that computes in Python delays messages by 5 ms at each of their system calls."""
 
@@ -62,7 +66,9 @@ class NodeProcess(NodeLoop[Node]):
     begins_epoch = Recover
 
     def __init__(self, role: TrainerRole, vitals: Vitals) -> None:
-        super().__init__(role, vitals)
+        copies = sum(role.work.chunks(place, 1) for place in range(len(role.work.lengths))) + role.job.settings.keeps
+        model = sum(role.layout.partition_bytes())
+        super().__init__(role, vitals, most_bytes=MOST_BYTES + MOST_GROWTH * model * copies)
         self._trainer_role = role
         self._computing = ThreadPoolExecutor(1, COMPUTE)
         self._deciding = Lock()

@@ -182,7 +182,7 @@ class PreparedJob(RunnableJob):
             code=shape.code,
             job=self.job,
             model_bytes=sum(partition_bytes),
-            bounds=Bounds(len(partition_bytes), len(shape.plan.lengths)),
+            bounds=Bounds(len(partition_bytes), len(shape.plan.lengths), shape.layout),
             control=partial(Controller.resume, shape.plan, partition_bytes),
         )
 

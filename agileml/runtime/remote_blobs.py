@@ -34,7 +34,7 @@ _ANSWER_SECONDS = 120.0
 _AHEAD = 4
 """Pieces that are sent before an answer to the first of them: on busy computers, an answer to each takes longer than
 the piece itself."""
-_MOST_WAITING = 4 * _AHEAD
+_MOST_WAITING = 2 * _AHEAD
 """Requests and pieces of a client that wait here, at most: an honest one waits for answers."""
 _MOST_LINKS = 16
 """Links of a node at the same time: as many as it has threads that read and write, and those that are kept."""
@@ -101,10 +101,6 @@ _ERRORS: dict[str, type[Exception]] = {
 _NOTHING = np.empty(0, np.uint8)
 
 
-def _text(checksum: int) -> str:
-    return f"{checksum:08x}"
-
-
 def blobs_of(rendezvous: Rendezvous) -> "FileBlobStore | LinkedBlobStore":
     """The blobs of a job, from where this process is."""
     return rendezvous.blobs if isinstance(rendezvous, FolderRendezvous) else LinkedBlobStore(rendezvous)
@@ -136,7 +132,7 @@ class LinkedBlobStore:
                     else:
                         on_the_way += 1
                     link.send(BlobPiece(np.frombuffer(part, np.uint8)))
-            link.send(BlobPiece(_NOTHING, _text(checksum)))
+            link.send(BlobPiece(_NOTHING, f"{checksum:08x}"))
             for _ in range(on_the_way + 1):
                 link.answer()
 
@@ -151,7 +147,7 @@ class LinkedBlobStore:
                             passed_on += 1
                             checksum = crc32(piece, checksum)
                             yield piece
-                    if link.checksum != _text(checksum):
+                    if link.checksum != f"{checksum:08x}":
                         raise UnreadableBlob(f"blob {name} has changed while it was read")
                     return
             except _LinkLost:
@@ -366,7 +362,7 @@ class _BlobSession:
                         on_the_way += 1
                     checksum = crc32(piece, checksum)
                     self._answer(BlobPiece(np.frombuffer(piece, np.uint8)))
-                self._answer(BlobPiece(_NOTHING, _text(checksum)))
+                self._answer(BlobPiece(_NOTHING, f"{checksum:08x}"))
                 for _ in range(on_the_way):
                     self._require_arrival()
             case BlobRequest("write", name):
@@ -398,7 +394,7 @@ class _BlobSession:
                 raise BadArgument(f"the content of a blob has more than {self._most_bytes:,} bytes")
             yield piece
             self._answer(NextPiece())
-        if not isinstance(request, BlobPiece) or request.checksum != _text(checksum):
+        if not isinstance(request, BlobPiece) or request.checksum != f"{checksum:08x}":
             raise BadArgument("the content of a blob does not match its checksum")
 
     def _next(self) -> object:

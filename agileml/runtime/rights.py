@@ -13,15 +13,16 @@ import re
 from dataclasses import dataclass, fields, is_dataclass
 from math import isfinite
 
-from agileml.core.events import NodeLost, StopJob
+from agileml.core.events import Implausible, NodeLost, StopJob
 from agileml.core.members import heartbeat_name, may_send
-from agileml.errors import BadInput
+from agileml.params.layout import Layout
 from agileml.protocol.actions import CONTROLLER, JOB_LOOP
 from agileml.protocol.messages import (
     UNKNOWN_STEP,
     BegunHelping,
     CancelHelp,
     Collect,
+    Collected,
     DoThis,
     EndOfLife,
     EndOfLifeSeen,
@@ -38,13 +39,15 @@ from agileml.protocol.messages import (
     TakeShard,
     Warned,
 )
-from agileml.runtime.output import Printed
+from agileml.runtime.output import MAX_BYTES, Printed
 from agileml.runtime.rendezvous import Directory
 from agileml.runtime.results import Acknowledged, Settle
 from agileml.transport.handshake import BLOB_CLIENT
 
 MISCONDUCT = "it sent"
 """A link that was closed because its peer broke the rules has a reason that begins with this."""
+
+_MOST_ADDRESSES, _LONGEST_ADDRESS, _LONGEST_OUTPUT = 8, 512, 4 * MAX_BYTES
 
 _FROM_JOB_LOOP = frozenset({Warned, NodeLost, StopJob, Acknowledged, Settle})
 
@@ -76,9 +79,11 @@ def may_say(sender: str, receiver: str, message: object) -> bool:
         case _ if sender == JOB_LOOP:
             return kind in _FROM_JOB_LOOP
         case Directory():
-            return message.addresses.keys() == {sender} and not sender.startswith(BLOB_CLIENT)
+            own = message.addresses.get(sender, ())
+            short = len(own) <= _MOST_ADDRESSES and all(len(address) <= _LONGEST_ADDRESS for address in own)
+            return short and message.addresses.keys() == {sender} and not sender.startswith(BLOB_CLIENT)
         case Printed():
-            return sender == heartbeat_name(message.node)
+            return sender == heartbeat_name(message.node) and len(message.text) <= _LONGEST_OUTPUT
     # Whatever is no request, the server of blobs refuses.
     return sender.startswith(BLOB_CLIENT) or may_send(sender, message)
 
@@ -99,10 +104,6 @@ def may_use(kind: str, name: str, granted: frozenset[Grant]) -> bool:
     return kind == "write" and match is not None and (int(match[1]), int(match[2])) in granted
 
 
-class Implausible(BadInput):
-    """A report holds a number that no node of the job can mean."""
-
-
 _MOST = 1 << 53
 _COUNTED = {"partition": "partitions", "layer": "partitions", "shard": "shards"}
 _MAY_DIVERGE = frozenset({"loss_sum", "square", "losses", "sums"})
@@ -115,9 +116,17 @@ class Bounds:
 
     partitions: int = _MOST
     shards: int = _MOST
+    layout: Layout | None = None
+    """Of the model, if its partitions have one that is known before it is trained."""
 
     def check(self, report: object) -> None:
         """Raises Implausible for a report with a number out of bounds, for which the controller has no rule."""
+        if isinstance(report, Collected) and self.layout is not None and report.partition < self.partitions:
+            # What follows are the optimizer's arrays, which no one reads.
+            segments = self.layout.partitions[report.partition]
+            wanted = [(segment.rows, *self.layout.spec(segment.name).shape[1:]) for segment in segments]
+            if [array.shape for array in report.version.state[: len(segments)]] != wanted:
+                raise Implausible("Collected whose arrays are not those of the partition")
         for field in fields(report) if is_dataclass(report) else ():
             value = getattr(report, field.name)
             most = getattr(self, _COUNTED.get(field.name, ""), _MOST)

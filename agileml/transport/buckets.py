@@ -111,6 +111,8 @@ class Assembly:
             self._begin(description_bytes, total)
             if not 0 < description_bytes <= total <= self._limits.message_bytes:
                 raise BadFrame(f"a message of {total:,} bytes, the limit is {self._limits.message_bytes:,}")
+            if description_bytes > (most := self._limits.description_bytes):
+                raise BadFrame(f"a message described in {description_bytes:,} bytes, the limit is {most:,}")
         if position != self._expected:
             raise BadFrame(f"a bucket at byte {position[0]:,} where byte {self._expected[0]:,} is expected")
         for piece in pieces:

@@ -159,7 +159,8 @@ class Connector:
         except Failure as failure:
             link.send_now(failure.refusal)
             crossing = failure.reason is Reason.CROSSING
-            self._end(link, str(failure), report=not crossing, permanent=failure.reason in _PERMANENT)
+            permanent, later = failure.reason in _PERMANENT, failure.reason is Reason.NOT_NOW
+            self._end(link, str(failure), report=not crossing, permanent=permanent, no_answer=later)
             if crossing and link.initiated and link.peer is not None and not self._linked(link.peer):
                 self._awaited[link.peer] = (str(link.address), self._clock() + self._settings.handshake_seconds)
         except ssl.SSLError as error:

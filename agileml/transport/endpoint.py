@@ -7,13 +7,14 @@ whether the peer has received a message is known only from its answer.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from agileml.errors import BadAddress, BadFrame, NotConnected, QueueFull
 from agileml.transport.addresses import Address
 from agileml.transport.connector import Connector, EndpointCallbacks
 from agileml.transport.framing import Array, BufferPool, FrameReader, encode, scratch_for
-from agileml.transport.handshake import Identity, Names, check_secret
+from agileml.transport.handshake import Identity, Names, check_secret, node_of
 from agileml.transport.link import Link, Phase
 from agileml.transport.settings import Connected, LinkEvent, Lost, Received, TransportSettings
 from agileml.transport.sockets import READ, WRITE, Loop
@@ -178,7 +179,10 @@ class Endpoint:
         if former is not None:
             # A peer connects again only after it has lost its side of the earlier link.
             self._drain(former, "it connected again")
-        link.open(FrameReader(self._settings.limits, self._pool, self._scratch))
+        limits = self._settings.limits
+        if node_of(link.peer) != link.peer:
+            limits = replace(limits, body_bytes=min(limits.body_bytes, self._settings.helper_body_bytes))
+        link.open(FrameReader(limits, self._pool, self._scratch))
         self._links[link.peer] = link
         self._connector.full = len(self._links) >= self._settings.max_links
         self._events.append(Connected(link.peer, link.handshake.peer.instance))

@@ -73,6 +73,8 @@ class FrameLimits:
     header_bytes: int = 1 << 20
     body_bytes: int = 128 << 20
     message_bytes: int = 1 << 40
+    description_bytes: int = 1 << 40
+    """Of a message in several frames, what is not memory of arrays: decoded, it takes thirty times as much."""
     arrays: int = 4096
     dimensions: int = 8
     kind_length: int = 64

@@ -45,6 +45,8 @@ class Reason(IntEnum):
     """Another process has joined the job under this name."""
     SHUT_OUT = 7
     """The node of this name has broken the rules, or was given up."""
+    NOT_NOW = 8
+    """The controller has not named the process to this one yet, or it has too many links here."""
 
 
 class _Step(IntEnum):
@@ -62,6 +64,7 @@ _EXPLANATIONS = {
     Reason.NAME: "one of the two does not have the expected name",
     Reason.CROSSING: "it is connecting in the other direction",
     Reason.MALFORMED: "it does not support this handshake",
+    Reason.NOT_NOW: "it is not known there as a node that takes part, or has too many links",
     Reason.SHUT_OUT: "the job goes on without the node of this name; a node that joins again needs a new name",
 }
 

@@ -17,6 +17,8 @@ _GATHERED = 64
 """Pieces of memory per system call."""
 _TURN_BYTES = 16 << 20
 """Bytes that a link may move before it is the others' turn."""
+_TURN_FRAMES = 4096
+"""Frames that a link may bring before they are handled: each of a flood of small ones takes a few hundred bytes."""
 MIN_GAIN = 64 << 10
 """Bytes that a started frame has to gain within `stall_seconds`."""
 
@@ -140,7 +142,7 @@ class Link:
         assert self.reader is not None
         frames: list[Frame] = []
         turn = self.received + _TURN_BYTES
-        while self.received < turn:
+        while self.received < turn and len(frames) < _TURN_FRAMES:
             room = self.reader.room()
             count = self.stream.receive_into(room)
             if not count:

@@ -11,6 +11,8 @@ class TransportSettings:
     """Limits and timeouts of an endpoint."""
 
     limits: FrameLimits = field(default_factory=FrameLimits)
+    helper_body_bytes: int = 1 << 40
+    """Bytes of arrays in a frame of a process that helps a node: `node@heartbeat`, and links for blobs."""
     max_queued_bytes: int = 1 << 30
     """Queued for one peer. A frame that would exceed it raises QueueFull, unless nothing else is queued."""
     max_links: int = 4096

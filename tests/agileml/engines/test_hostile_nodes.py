@@ -1,0 +1,72 @@
+"""Nodes that a stranger has taken over: they spoil their own share of the work, and nothing else."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agileml.core.events import Implausible
+from agileml.params.layout import Layout
+from agileml.protocol.messages import Collected, Tally, Version
+from agileml.runtime.rights import Bounds
+from tests.agileml.engines.hostile_node import Attacked, betray, talk
+from tests.agileml.engines.test_attached import outcome_of, simulated
+from tests.samples import LONG_RUN
+
+pytestmark = pytest.mark.timeout(3600)
+
+MOST_GROWTH_BYTES = 200_000_000
+
+
+def goes_on_undisturbed(folder: Path, first: int, count: int) -> Counter[str]:
+    outcomes, worst, answer, attacked = talk(folder, first, count)
+    assert worst < MOST_GROWTH_BYTES
+    assert outcome_of(answer) == simulated(attacked.trainer, *attacked.words)
+    assert outcomes.total() == count
+    return outcomes
+
+
+@pytest.mark.slow
+def test_fifty_attacks_of_strangers_change_nothing(tmp_path: Path) -> None:
+    """Each with credentials of its own, on the controller and on other nodes."""
+    outcomes = goes_on_undisturbed(tmp_path, 0, 55)
+    assert {outcome.partition(":")[0] for outcome in outcomes} >= {"messages", "names", "blobs", "flood", "raw"}
+    assert not [
+        outcome for outcome in outcomes if outcome.startswith("messages_to_a_node") and "refused" not in outcome
+    ]
+
+
+@pytest.mark.slow
+def test_a_thousand_attacks_of_strangers_change_nothing(tmp_path: Path) -> None:
+    goes_on_undisturbed(tmp_path, 55, 1000)
+
+
+@LONG_RUN
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 60, 6))
+def test_turncoats_are_shut_out_or_named(first: int) -> None:
+    """Nodes that join as others do, and falsify what they send; nothing of the others' work is lost."""
+    with tempfile.TemporaryDirectory() as folder:
+        outcomes, worst, answer, attacked = betray(Path(folder), first, 6)
+    assert worst < MOST_GROWTH_BYTES
+    assert outcomes["named"] == (answer is None)
+    assert honest_losses(attacked) <= outcomes.total()
+
+
+def honest_losses(attacked: Attacked) -> int:
+    """Honest nodes that were given up: of two that accuse each other, none can tell which one lies."""
+    return sum(any(event.startswith(f"{name} lost") for event in attacked.training.events) for name in attacked.nodes)
+
+
+def test_a_part_of_another_model_is_not_taken() -> None:
+    layout = Layout.cut({"w": np.zeros((8, 3), np.float32)}, 2)
+    bounds = Bounds(2, 4, layout)
+    right = [np.zeros((segment.rows, 3), np.float32) for segment in layout.partitions[0]]
+    bounds.check(Collected("n", 1, 0, Version(3, Tally(1, 1), right)))
+    for wrong in ([], [np.zeros((9, 3), np.float32)], [np.zeros(3, np.float32)]):
+        with pytest.raises(Implausible, match="arrays"):
+            bounds.check(Collected("n", 1, 0, Version(3, Tally(1, 1), wrong)))
