@@ -222,7 +222,8 @@ def _as_script(plan: JobPlan) -> JobSpec:
 
 
 def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
-    """The median cost, its P10 and P90, and the median hours of a way; None without a plan."""
+    """The median cost, its P10 and P90, and the median hours of a training mode; None if it has no
+    plan."""
     if way.plan is None:
         return None
     forecast = forecast_of(way.plan)
