@@ -148,8 +148,7 @@ def subject(report: Report) -> str:
 
 
 def paid(report: Report) -> str:
-    """What happened to the amounts of a report: they were paid, or on a replayed market only
-    replayed."""
+    """The word for the amounts of a report: `paid`, or `replayed` where nothing was billed."""
     return "replayed" if report.is_replayed else "paid"
 
 
