@@ -144,10 +144,9 @@ def _weighed(
 ) -> RejectedMarket:
     price = fleet.prices[offer.market]
     if price > offer.on_demand:
+        spot, listed = format_usd(price), format_usd(offer.on_demand)
         return RejectedMarket(
-            offer.market,
-            f"costs ${format_usd(price)} an hour, more than the on-demand price of"
-            f" ${format_usd(offer.on_demand)}",
+            offer.market, f"costs ${spot} an hour, more than the on-demand price of ${listed}"
         )
     limits, chosen = fleet.limits, choice[0]
     machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
