@@ -133,7 +133,7 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     text, command = job_text(script, ScriptAnswers(), is_trial=True)
     if command.missing:
         missing = ", ".join(command.missing)
-        return Judgement(Verdict.NOT_SEEN, f"the command needs a value that only you know: {missing}")
+        return Judgement(Verdict.NOT_SEEN, f"the command lacks a value that only you know: {missing}")
     spec = replace(loads(text, request.job, session.settings.home), workdir=script.folder)
     seen = tried(session, spec, request.allowed, changed)
     if changed:

@@ -144,10 +144,11 @@ def _weighed(
 ) -> RejectedMarket:
     price = fleet.prices[offer.market]
     if price > offer.on_demand:
-        spot, listed = format_usd(price), format_usd(offer.on_demand)
-        return RejectedMarket(
-            offer.market, f"costs ${spot} an hour, more than the on-demand price of ${listed}"
-        )
+        spot = format_usd(price)
+        listed = format_usd(offer.on_demand)
+        why = f"costs ${spot} an hour, more than the on-demand price of ${listed}"
+        return RejectedMarket(offer.market, why)
+
     limits, chosen = fleet.limits, choice[0]
     machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
     # A bid as far above the price as the chosen one, or the on-demand price if that was the bid.
