@@ -117,7 +117,7 @@ format: ## Reformat the code
 	ruff check --fix .
 	ruff format .
 
-bench: ## Run all benchmarks and write docs/internals/benchmarks.md
+bench: ## Run all benchmarks and write build/benchmarks.md
 	$(PYTHON) -m bench
 
 big: ## Train a model of 1.5 GiB with one server, and state the memory of all processes

@@ -1,1 +1,4 @@
-"""Benchmarks: each figure next to a peer or limit of the same run. `make bench` writes docs/internals/benchmarks.md."""
+"""Benchmarks: each figure next to a peer or limit of the same run.
+
+`make bench` writes build/benchmarks.md.
+"""

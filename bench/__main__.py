@@ -1,6 +1,6 @@
 """`python -m bench [--compare] [NAME...]`: runs the named benchmarks, or all.
 
-A run of all writes docs/internals/benchmarks.md and adds its ratios to bench/history.csv. With `--compare` nothing is
+A run of all writes build/benchmarks.md and adds its ratios to bench/history.csv. With `--compare` nothing is
 written, and the exit code is 1 if a ratio is clearly worse than in the history.
 """
 
@@ -53,6 +53,7 @@ BENCHMARKS = {
     "agileml_checkpoints": agileml_checkpoints.run,
 }
 
+PAGE = Path("build/benchmarks.md")
 _HEAD = """# Benchmarks
 
 Written by `make bench`, which printed every figure below. Computers are noisy: trust the ratios, which compare two
@@ -80,7 +81,8 @@ def main(words: list[str] | None = None) -> None:
         sys.exit("\n".join(worse) or 0)
     if not chosen.names:
         head = _HEAD.format(cores=os.cpu_count(), python=platform.python_version(), system=platform.system())
-        Path("docs/internals/benchmarks.md").write_text("\n".join([head, *sections]))
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text("\n".join([head, *sections]))
         history.append(ratios)
 
 

@@ -110,7 +110,7 @@ def _loss(mib: int) -> Row:
 
 
 def run() -> str:
-    """The section of docs/internals/benchmarks.md."""
+    """The section of build/benchmarks.md."""
     rows = [row for mib in MODELS_MIB for row in (_cost(mib), _loss(mib))]
     remark = (
         f"1 + 1 nodes in stage 1, on this computer's disk; work is {CHUNK_SECONDS:g} s of sleep for each of"

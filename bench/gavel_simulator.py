@@ -34,7 +34,7 @@ MEASURED = range(4000, 5000)
 
 
 def run() -> str:
-    """The section of docs/internals/benchmarks.md."""
+    """The section of build/benchmarks.md."""
     if not DATA.is_dir():
         return table("Cluster simulator", f"Not measured: the published traces are not in {DATA.name}.", [])
     throughputs = _throughputs()

@@ -43,7 +43,7 @@ def times_faster(ours: float, peer: float) -> str:
 
 
 def table(title: str, remark: str, rows: list[Row]) -> str:
-    """A section of docs/internals/benchmarks.md."""
+    """A section of build/benchmarks.md."""
     lines = [f"## {title}", "", remark, "", "| | here | peer or limit | ratio |", "| --- | --- | --- | --- |"]
     lines += [f"| {row.what} | {row.ours} | {row.peer} | {row.ratio} |" for row in rows]
     return "\n".join(lines) + "\n"

@@ -129,7 +129,7 @@ def _ended_runs() -> list[Row]:
 
 
 def run() -> str:
-    """The section of docs/internals/benchmarks.md."""
+    """The section of build/benchmarks.md."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         count = write(home, EVENTS // len(night(0)) + 1)

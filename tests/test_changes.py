@@ -62,7 +62,14 @@ SAMPLES = (
     Sample("a webhook shape", ("_discord", "discord.com")),
     Sample("a flag of `launch`", ("max_cost",)),
     Sample("a lease time", ("LeaseTimes",), calls=True),
-    Sample("a stage threshold", ("Thresholds",), elsewhere={"spotctl/lab/papers/agileml": REPRODUCED}),
+    Sample(
+        "a stage threshold",
+        ("Thresholds",),
+        elsewhere={
+            "spotctl/lab/papers/agileml": REPRODUCED,
+            "agileml/protocol/plain": "a role as data names its classes",
+        },
+    ),
     Sample("an eviction model", ("boosted", "boosting"), "boosting"),
     Sample("an export format", (".csv.gz",)),
 )

@@ -43,7 +43,8 @@ def unreadable(file: Path | str, error: OSError) -> BadArgument:
 
 
 def files_of(target: str) -> dict[str, bytes]:
-    """Reads those files, by their paths relative to that folder, for a node that has none of them.
+    """Reads the files of a trainer's own code, by their paths relative to its folder, for a node
+    that has none of them.
 
     Empty for a trainer of an installed package, which each node must have.
     """

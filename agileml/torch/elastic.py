@@ -326,7 +326,8 @@ class _LoopEnded(BaseException):
 
 
 class LoopThread:
-    """Runs a function of the user up to its loop, which then does the work that another thread asks for."""
+    """Runs the user's function in a thread of its own, up to its training loop. From then on, the
+    loop does the work that another thread asks for, one part at a time."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function = function

@@ -253,7 +253,8 @@ class Streams:
         return stream.take(high)[low:]
 
     def read(self, part: int, row: Array, low: int, high: int, where: str) -> tuple[list[Any], Array]:
-        """Samples low..high of a part's share of a clock that began at the position in `row`, and the next row."""
+        """Samples `low` to `high` of a part's share of one clock, and the row for the part's
+        position after them. `row` holds the position at which the clock began."""
         origin = row[1 : 1 + row[0]].astype(np.uint8).tobytes()
         at = self._open.pop(part, None)
         try:

@@ -40,7 +40,8 @@ def objects_of(state: object) -> list[Any]:
 
 
 def restore(where: str, declared: Sequence[Any], state: bytes) -> None:
-    """Brings back the content of objects. BadTrainer if another node may not read it."""
+    """Puts a saved state back into the declared objects. Raises BadTrainer if the state holds types
+    that another node may not load."""
     if not declared:
         return
     try:

@@ -185,7 +185,8 @@ class EpochOrders:
 
     @cached_property
     def mark(self) -> int:
-        """A number that only nodes have in common whose first epoch has the same order."""
+        """A checksum of the first epoch's order: nodes that draw the same order have the same
+        number."""
         return crc32(self.epoch(0).tobytes())
 
     def epoch(self, epoch: int) -> Numbers:

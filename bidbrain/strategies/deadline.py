@@ -37,7 +37,7 @@ from pricing_data.units import HOUR, MINUTE
 _STEP: Final = 10 * MINUTE
 _FEWEST_STEPS, _MAX_STEPS = 48, 288
 # In steps of the spot price. A plan treats estimated rates as true, which makes waiting and spot look better than they
-# are; decision 4 has the figures for other margins, per trace set.
+# are (decision 4).
 HOPE_MARGIN: Final = 0.125
 # The threshold lies somewhere between two steps of slack; half a step is the unbiased guess.
 _ROUNDED: Final = 0.5

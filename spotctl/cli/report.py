@@ -227,7 +227,7 @@ def reconcile(
 
 
 def _share(text: str) -> float:
-    """`1%` or `0.01`."""
+    """A share, written as `1%` or `0.01`."""
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:

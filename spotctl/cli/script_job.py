@@ -85,7 +85,7 @@ def write_script_job(session: Session, request: ScriptRequest, *, json_: bool) -
         )
         session.say(*(f"note: {remark}" for remark in compared.remarks))
     if fill_in:
-        session.say(f"To fill in, in run: in {request.job}: {', '.join(fill_in)}")
+        session.say(f"Fill in by hand, under run: in {request.job}: {', '.join(fill_in)}")
     names = f"{request.job} and {trainer}" if trainer else str(request.job)
     session.remark(f"wrote {names}; {_next(request, script, answers)}")
 
@@ -132,7 +132,8 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
         script = read_script(request.script, script.folder, changed[str(script.path)])
     text, command = job_text(script, ScriptAnswers(), is_trial=True)
     if command.missing:
-        return Judgement(Verdict.NOT_SEEN, f"only a person can give {', '.join(command.missing)}")
+        missing = ", ".join(command.missing)
+        return Judgement(Verdict.NOT_SEEN, f"the command lacks a value that only you know: {missing}")
     spec = replace(loads(text, request.job, session.settings.home), workdir=script.folder)
     seen = tried(session, spec, request.allowed, changed)
     if changed:
@@ -218,7 +219,7 @@ SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("cost", "what an eviction costs it; null if it resumes"),
     Column("changes", "changes to the script so that evictions lose no work", each=CHANGE),
     Column("start_again", "plain values that start again after an eviction"),
-    Column("fill_in", "values that only a person can give"),
+    Column("fill_in", "values that you have to fill in by hand"),
     Column("assumed", "true if nothing was asked"),
 )
 _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
@@ -260,8 +261,9 @@ def _report(session: Session, script: TrainingScript, cost: str | None, seen: Ju
     session.say(f"{script.path} {_lack(script)}: {cost}")
     if not script.changes:
         session.say(
-            f"No lines that would help are known for {script.path}: save to $SPOTCTL_CHECKPOINT_DIR while it trains,"
-            " load from there when it starts, and uncomment checkpoint: in the job file"
+            f"Change {script.path} by hand, as spotctl knows no lines that would help: save to"
+            " $SPOTCTL_CHECKPOINT_DIR while it trains, load from there when it starts, and uncomment"
+            " checkpoint: in the job file"
         )
         return
     session.say(f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of {script.path}:")

@@ -108,7 +108,7 @@ def is_new_on_cloud(settings: Settings, spec: JobSpec) -> bool:
 
 
 def check_allowed(allowed: Collection[str]) -> None:
-    """BadRequest: a word of --allow is none of those known."""
+    """Raises BadRequest for a word of --allow that names nothing which a trial may be allowed."""
     from spotctl.run.start.sandbox import ALLOWABLE
 
     for word in allowed:

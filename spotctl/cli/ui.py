@@ -68,7 +68,7 @@ def ui(
 
 
 def _kept(find: Callable[[], _Answer]) -> Callable[[], _Answer]:
-    """An answer that is found again if it is too old."""
+    """An answer that is kept for a while, and found again once it is too old."""
     known: list[tuple[float, _Answer]] = []
 
     def answer() -> _Answer:

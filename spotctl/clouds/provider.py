@@ -221,8 +221,9 @@ class CloudProvider(ABC):
         return 0.0
 
     def attend(self, *, starting: str = "") -> None:
-        """A run uses the provider from now on, until `close`. What is `starting` delays it until another call: the run,
-        before its first decision, or the programs of its machines."""
+        """Tells the provider that a run uses it until `close`. `starting` names what is still
+        starting, the run or the programs of its machines; an empty name in a later call says that
+        it has started."""
 
     @abstractmethod
     def now(self) -> int:

@@ -105,8 +105,8 @@ def resuming(loop: Iterable[ItemT], *states: object, folder: Path | None = None)
     A program that is started again after its loop was done skips the loop, and finds the names that the loop gave as
     they were: what follows the loop prints and saves the same results.
 
-    A save is a pickle, as estimators need it: who owns an earlier machine of the job can have the next one run code, with
-    what the job has there. The launcher's computer never loads a save.
+    A save is a pickle, as estimators need it: who owns an earlier machine of the job can have the
+    next one run code, with what the job has there. The launcher's computer never loads a save.
     """
     for state in states:
         if isinstance(state, str | bytes | int | float | tuple | None):

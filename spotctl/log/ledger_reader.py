@@ -51,7 +51,8 @@ def read(settings: Settings, jobs: Collection[str] = ()) -> list[RunRead]:
 def read_from(
     runs: Iterable[Sequence[StoredRow]], settings: Settings, elsewhere: Collection[str] = ()
 ) -> Iterator[RunRead]:
-    """The runs with these rows; to those `elsewhere`, a runner on another computer attends."""
+    """The runs with these rows. `elsewhere` names the runs that a runner on another computer
+    attends to."""
     tariff = stored_prices(settings)
     for rows in runs:
         has_ended = any(row[3] == RunEnded.__name__ for row in rows)

@@ -144,9 +144,11 @@ def _weighed(
 ) -> RejectedMarket:
     price = fleet.prices[offer.market]
     if price > offer.on_demand:
-        return RejectedMarket(
-            offer.market, f"costs ${format_usd(price)} an hour, more than ${format_usd(offer.on_demand)} on demand"
-        )
+        spot = format_usd(price)
+        listed = format_usd(offer.on_demand)
+        why = f"costs ${spot} an hour, more than the on-demand price of ${listed}"
+        return RejectedMarket(offer.market, why)
+
     limits, chosen = fleet.limits, choice[0]
     machines = min(max(floor(fleet.most_nu / offer.nu + 1e-9), limits.least, 1), limits.most)
     # A bid as far above the price as the chosen one, or the on-demand price if that was the bid.
@@ -222,7 +224,8 @@ def _as_script(plan: JobPlan) -> JobSpec:
 
 
 def expected_of(way: TrainingMode) -> tuple[float, float, float, float] | None:
-    """The median cost, its P10 and P90, and the median hours of a way; None without a plan."""
+    """The median cost, its P10 and P90, and the median hours of a training mode; None if it has no
+    plan."""
     if way.plan is None:
         return None
     forecast = forecast_of(way.plan)

@@ -112,7 +112,7 @@ def _worth_waiting_for(demand: Demand, usd_per_hour: Floats, groups: Sequence[Qu
 
 
 def _can_begin(demand: Demand, kinds: Sequence[MachineKind], room: Floats) -> bool:
-    """Whether this room is enough for a job, whose machines are in one region."""
+    """Whether these free machines are enough for a job, all in one region, to begin."""
     together = [[j] for j in range(len(kinds))] if demand.gang else [place.tolist() for place in places(kinds)]
     return any(room[each].sum() >= demand.least for each in together)
 

@@ -368,14 +368,15 @@ def _turn(job: Demand, planned: JobOutlook, kinds: Sequence[MachineKind]) -> Tur
 
 
 def _bounds(earliest: float | None, latest: float | None) -> tuple[float, float] | None:
-    """In hours; None if they are the same second."""
+    """The earliest and the latest moment in hours; None if they are in the same second."""
     if earliest is not None and latest is not None and latest - earliest < 1:
         return None
     return _hours(earliest or 0.0), inf if latest is None else _hours(latest)
 
 
 def _hours(seconds: float) -> float:
-    """To the microsecond: parts that follow each other begin and end at the same moment."""
+    """Seconds as hours, rounded to the microsecond: parts that follow each other begin and end at
+    the same moment."""
     return round(seconds / 3600, 9)
 
 

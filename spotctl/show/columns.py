@@ -50,19 +50,19 @@ class Column(Generic[RowT]):
     cell: Callable[[RowT], str | Text] | None = None
     """The cell of a row, where it shows more than the value."""
     unknown: str = UNKNOWN
-    """The cell of a row without a value."""
+    """The text of a cell whose row has no value."""
     rank: int = 0
     """A narrow terminal leaves out the columns with the highest ranks, but none of rank 0."""
     of: Fields | None = None
-    """The fields of the object that it is."""
+    """The fields of the value, if it is an object."""
     each: Fields | None = None
-    """The fields of the elements of the list that it is."""
+    """The fields of each element of the value, if it is a list."""
     named: Column[Any] | str | None = None
-    """The column of each value of the mapping that it is, or only the meaning of these values."""
+    """If the value is a mapping: the column of each of its values, or only what these mean."""
     optional: bool = False
-    """Whether JSON leaves it out if there is none; otherwise, that is null."""
+    """Whether JSON leaves the key out if there is no value; otherwise the value is null."""
     only: Callable[[RowT], bool] | None = None
-    """The rows in which JSON has it, if not in all."""
+    """The rows whose JSON has the key; None: all."""
 
     def read(self, row: RowT, now: int = 0) -> Any:  # noqa: ANN401  # a figure is any value
         if self.value_at is not None:
@@ -81,7 +81,7 @@ class Column(Generic[RowT]):
         return self.show.format(value) if isinstance(self.show, str) else self.show(value)
 
     def json(self, value: Any, now: int = 0) -> Any:  # noqa: ANN401  # JSON is any value
-        """The value in JSON, with all that it holds."""
+        """The value as JSON, with the fields inside it."""
         if value is None:
             return None
         if self.of is not None:
@@ -125,7 +125,7 @@ def _entry(row: Any, key: str) -> Any:  # noqa: ANN401  # a row and its entries 
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401  # JSON is any value
-    """The value, or None, which is null in JSON, for a number that JSON does not have."""
+    """The value itself, or None (null in JSON) for infinity and NaN, which JSON cannot express."""
     return None if isinstance(value, float) and not isfinite(value) else value
 
 

@@ -273,7 +273,8 @@ def _place(place: str, remark: Callable[[str], None], home: Path) -> Iterator[Ca
 
 
 class _Replacing:
-    """Replaces the file. A failure is reported once: the run goes on without metrics."""
+    """Replaces the file of metrics with newer text. A failure is reported once: the run goes on
+    without metrics."""
 
     def __init__(self, path: Path, remark: Callable[[str], None]) -> None:
         self._path, self._remark, self._failed = path, remark, False

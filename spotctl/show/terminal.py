@@ -108,7 +108,8 @@ def correction(made: PriceCorrection) -> str:
 
 
 def _figure(newest: Interruption, figures: Sequence[Interruption]) -> str:
-    """The newest figure, since when it has been published unchanged, and how many there were before."""
+    """The newest published interruption figure, since when it has not changed, and how often it had
+    changed before."""
     alike = [figure for figure in figures if figure.measure == newest.measure]
     starts = [figure for before, figure in pairwise(alike) if (before.low, before.high) != (figure.low, figure.high)]
     since = starts[-1] if starts else alike[0]

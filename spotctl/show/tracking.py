@@ -35,7 +35,8 @@ from spotctl.show.runs.run_view import RunView
 LOSS = "loss"
 
 PREFIX = "spotctl/"
-"""The names of everything else begin with it, next to what the user's script logs."""
+"""Begins the name of every metric except the loss, so that none collides with what the user's
+script logs."""
 
 ViewAt = Callable[[RunState, int], RunView]
 """The view of a run in a state, at a moment of the run's clock."""
@@ -203,7 +204,7 @@ class RunCopy:
         return open_tracker(self.name, spec, self._began, about, folder)
 
     def leave(self) -> None:
-        """Adds nothing more; the run may go on, and another process may add to it."""
+        """Stops adding points; the run may go on, and another process may add to it."""
         if self._tracker is not None and not self.is_complete:
             self._tracker.leave()
 
@@ -262,7 +263,7 @@ class MlflowRun:
         self._client.set_terminated(self._id, status, at // 1000)
 
     def leave(self) -> None:
-        """Nothing is open in between."""
+        """Leaves the run in MLflow as it is: no connection stays open between points."""
 
 
 _SECONDS, _CLOCK = f"{PREFIX}seconds", "clock"

@@ -147,7 +147,8 @@ def check_room(folder: Path, size: int) -> None:
 
 
 def gigabytes(size: int) -> str:
-    """A size in the unit that suits it."""
+    """A size in bytes as text, in the largest unit that it reaches: `1.2 GB`, `3.4 MB`, `512
+    bytes`."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

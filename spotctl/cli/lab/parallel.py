@@ -275,7 +275,7 @@ def parse_bandwidths(text: str, levels: int) -> tuple[float, ...]:
 
 
 def parse_bytes(text: str) -> float:
-    """`16GiB`, `500MB`."""
+    """A number of bytes, written as `16GiB` or `500MB`."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise BadRequest(f"--memory {text!r} is not a size such as 16GiB")
@@ -283,7 +283,7 @@ def parse_bytes(text: str) -> float:
 
 
 def parse_sizes(text: str) -> list[int]:
-    """`1,2,4`."""
+    """Whole numbers separated by commas, as in `1,2,4`."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise BadRequest(f"--microbatch {text!r} is not a list of sizes such as 1,2,4")

@@ -123,8 +123,9 @@ def launch_here(
     json_: bool = False,
     is_said: bool = False,
 ) -> NoReturn:
-    """Carries out a launch in this process. `show` is called with each new state of a run; the ends of runs may be
-    `is_said` by then."""
+    """Carries out a launch in this process, and exits with its code. `show` is called with each new
+    state of a run. With `is_said`, the ends of runs were printed as they came, and are not printed
+    again."""
     launched = run(session, order, plans, show)
     if len(launched) > 1:
         finish_all(session, launched, json_=json_, is_said=is_said)

@@ -134,8 +134,8 @@ def bucket_at(spec: JobSpec, cloud: str, region: str) -> str:
 
 
 def copy_in(bucket: str, location: str) -> str:
-    """The place of a data set's copy in a bucket; empty if there is none, because the data set is there itself or the
-    location is not that of a data set."""
+    """The place where a bucket keeps a copy of a data set. Empty if there is no copy: no bucket is
+    given, the bucket holds the data set itself, or the location names no data set."""
     stored = SetLocation.parse(location)
     return "" if stored is None or not bucket or stored.bucket == bucket else str(replace(stored, bucket=bucket))
 

@@ -66,7 +66,8 @@ class Light:
         return [range(self.chunks // 4) for _ in range(4 * self.workers)]
 
     def step(self, shard: range, lo: int, hi: int, params: ParamView, clock: int, rng: np.random.Generator) -> None:
-        """Adds one."""
+        """Adds the number of processed items to one row of the table; what it learns does not
+        matter."""
         del shard, rng, clock
         params.update("w", [lo % (4 * self.workers)], np.full((1, 1), hi - lo, np.float32))
 

@@ -106,7 +106,8 @@ class CostSoFar:
 
 
 def usd(amount: int) -> float:
-    """Nano-dollar-seconds as dollars, rounded to the nano-dollar, as every JSON and CSV has amounts of the ledger."""
+    """An amount of the ledger, which counts nano-dollar-seconds, in dollars, rounded to the
+    nano-dollar."""
     return nano_dollars(amount) / NANOS_PER_DOLLAR
 
 

@@ -267,4 +267,4 @@ class _CommandTrial:
 
 def _failure(spec: JobSpec, why: str) -> BadRequest:
     setup = "; --rehearse does not run the setup: install here what it installs" if spec.setup else ""
-    return BadRequest(f"{spec.name}: the rehearsal failed with {why}{setup}")
+    return BadRequest(f"{spec.name}: the trial on this computer failed with {why}{setup}")

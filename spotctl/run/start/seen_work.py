@@ -122,7 +122,10 @@ def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, 
     begun, earlier, later = marks_of_work(first, kept, after)
     done = [mark for mark in earlier if mark.at <= kept_at]
     if not done or not later:
-        return Judgement(Verdict.NOT_SEEN, "no step and no save was seen before and after the kill")
+        return Judgement(
+            Verdict.NOT_SEEN,
+            "no optimizer step, and no save inside a loop, was seen on both sides of the kill",
+        )
     numbers = _growing(begun)
     start, has_weights = later[0], _has_kept_weights(begun, earlier, kept_at, later[0])
     here = _words(start, numbers or _counts(begun))

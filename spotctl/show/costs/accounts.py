@@ -38,9 +38,10 @@ def gather(
     local: bool = False,
     elsewhere: Collection[str] = (),
 ) -> Report:
-    """The report on what some jobs (empty: all) cost within a period; with `local`, on their replayed runs alone.
+    """The report on what some jobs (empty: all) cost within a period; with `local`, on their
+    replayed runs alone.
 
-    To the runs `elsewhere`, a runner on another computer attends.
+    `elsewhere` names the runs that a runner on another computer attends to.
     """
     if jobs:
         from spotctl.log.statuses import job_names
@@ -72,11 +73,13 @@ def write(path: Path, content: Iterable[str]) -> None:
 
 
 Accounts: TypeAlias = "tuple[list[RunPart], tuple[RowsLost, ...]]"
-"""Runs with their costs, and what repairs of the log have dropped that may be of any run."""
+"""Runs with their costs, and the rows that repairs of the log have dropped and that may belong to
+any run."""
 
 
 def accounts(settings: Settings, jobs: Collection[str] = (), elsewhere: Collection[str] = ()) -> Accounts:
-    """The runs of some jobs, or of all; active runs up to now. To those `elsewhere`, another computer attends."""
+    """The accounts of the runs of some jobs, or of all; those of active runs go up to now.
+    `elsewhere` names the runs that another computer attends to."""
     paths = Paths(settings.home)
     if not store.exists(paths.log):
         return [], ()

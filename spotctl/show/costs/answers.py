@@ -85,7 +85,7 @@ _SAVING = "where the difference to on-demand prices comes from"
 
 
 def _fields(by: Iterable[Grouping]) -> tuple[Column[Report], ...]:
-    """The fields of a report by these properties."""
+    """The JSON fields of a report whose groups have these properties."""
 
     def value_of(each: Grouping) -> Callable[[Group], str]:
         return lambda group: group.key[each]

@@ -14,7 +14,7 @@ _SHARE_HEIGHT = 34
 
 
 _SHORT_LABEL = 6
-"""Characters of `21 Nov`."""
+"""The length of a short date, such as `21 Nov`, in characters."""
 
 
 DataT = TypeVar("DataT")

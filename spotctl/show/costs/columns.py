@@ -23,7 +23,8 @@ RUNNING_MARK = " *"
 
 
 def money(amount: int, digits: int = 2) -> str:
-    """Nano-dollar-seconds as dollars with this number of decimals."""
+    """An amount of the ledger, which counts nano-dollar-seconds, as text in dollars with `digits`
+    decimals."""
     return usd_text(usd(amount), digits)
 
 
@@ -75,7 +76,7 @@ def _digits(total: int) -> int:
 
 
 def percent(value: float | None) -> str:
-    """A value that is in percent already."""
+    """A percentage as text, `12.3%`; the value is not a share of 1."""
     return UNKNOWN if value is None else f"{value:.1f}%"
 
 
@@ -147,7 +148,7 @@ def subject(report: Report) -> str:
 
 
 def paid(report: Report) -> str:
-    """The word for the amounts of a report."""
+    """The word for the amounts of a report: `paid`, or `replayed` where nothing was billed."""
     return "replayed" if report.is_replayed else "paid"
 
 
@@ -274,7 +275,7 @@ class FigureColumn:
                 return value
 
     def of(self, holder: str) -> Column[Any]:
-        """The column of an object that has the figures as its attribute `holder`."""
+        """The JSON column for objects that hold their figures in the attribute `holder`."""
         return Column(self.name, self.meaning, lambda row: self.json(getattr(row, holder)))
 
     def csv(self, figures: Figures) -> str:
@@ -297,7 +298,7 @@ class FigureColumn:
 
 
 _SUMS = {"free", "lost_work", "waiting", "evictions", "work", "samples", "machine_micros", "sent", "received", "loss"}
-"""The figures that lost rows hide a part of."""
+"""Figures that are sums over rows, and so too low if the log has lost rows."""
 
 DOLLARS, PERCENT, HOURS, COUNT, DOLLARS_PER_WORK, BYTES = Unit
 

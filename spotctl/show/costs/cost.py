@@ -326,7 +326,7 @@ def lacking(known: Report, lost: "Sequence[RowsLost]", period: Period) -> Report
 
 
 def _all_within(whole: Iterable[RunPart], period: Period, at: int) -> list[RunPart]:
-    """The runs as far as they are within a period, without those that were not going on then."""
+    """The runs cut to a period; runs that were not active in it are left out."""
     parts = list[RunPart]()
     for part in whole:
         within = part_of(part.run, part.rows, period, at)
@@ -337,7 +337,7 @@ def _all_within(whole: Iterable[RunPart], period: Period, at: int) -> list[RunPa
 
 
 def figures(parts: Sequence[RunPart]) -> Figures:
-    """The figures of all parts together."""
+    """The figures of all these runs, or parts of runs, added up."""
     runs = [part.run for part in parts]
     return figures_of(total_of(part.sums for part in parts), runs, sum(len(run.evictions) for run in runs), whole=True)
 
@@ -379,7 +379,8 @@ def _of_rows(parts: Sequence[RunPart], by: Sequence[Grouping], zone: tzinfo) -> 
 
 
 MAX_COMPARED = 7
-"""A week of nights against the week before."""
+"""The most runs that a trend compares with as many before them: a week of nights with the week
+before."""
 
 
 @dataclass(frozen=True, slots=True)

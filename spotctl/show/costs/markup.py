@@ -48,7 +48,7 @@ _TEXT_HEIGHT = 4
 """Half the height of a capital letter: lowers a label to the middle of its line."""
 
 _CHARACTER = 6.8
-"""The width of a figure of a label."""
+"""The width of a digit in a label, in pixels."""
 
 SERIES = 6
 """The number of distinguishable colors; all further series share the last one."""

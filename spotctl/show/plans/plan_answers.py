@@ -353,7 +353,7 @@ PLAN: tuple[Column[JobPlan], ...] = (
 
 
 def _expected(figure: int) -> Callable[[TrainingMode], float | None]:
-    """One of the expected figures of a way; None without a plan."""
+    """A column's function: one expected figure of a training mode; None if the mode has no plan."""
     return lambda way: None if (figures := expected_of(way)) is None else figures[figure]
 
 

@@ -297,7 +297,8 @@ def _price(plan: JobPlan, outlook: ZoneOutlook) -> int:
 
 
 def _move_usd(plan: JobPlan, outlook: ZoneOutlook) -> float | None:
-    """The cost of moving the checkpoint there from the market in which the job begins; None if unknown."""
+    """The cost of moving the checkpoint to a market from the one in which the job begins; None if
+    it is unknown."""
     gigabytes, roaming = plan.demand.saved_gb, plan.decider.roaming
     if gigabytes is None or roaming is None:
         return None

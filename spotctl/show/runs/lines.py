@@ -9,6 +9,7 @@ from math import floor, log2
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group
+from rich.filesize import decimal
 from rich.text import Text
 
 from pricing_data.units import HOUR, SECOND, bid_usd, counted, moment, usd, usd_text
@@ -119,7 +120,8 @@ def happened(before: RunState, after: RunState) -> list[str]:
     if after.progress is not None and passes:
         lines.append(f"clock {after.progress.clock}   loss {shown_loss(new)}   stage {after.progress.stage}")
     if newest is not None and newest != before.work.checkpoint:
-        lines.append(f"checkpoint {newest.number} stored: {newest.bytes / 1e6:,.1f} MB in {newest.seconds:.1f} s")
+        size = decimal(newest.bytes)
+        lines.append(f"checkpoint {newest.number} stored: {size} in {newest.seconds:.2f} s")
     if after.budget_set is not None and after.budget_set != before.budget_set:
         lines.append(f"budget set to {usd_text(usd(after.budget_set))}")
     if after.login != before.login:

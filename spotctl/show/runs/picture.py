@@ -33,7 +33,8 @@ _WHOLE_CHART = 4
 
 
 class LivePicture:
-    """All that is watched, within the height of the terminal: each run has its part of it, the last one the rest."""
+    """The runs that are watched, within the height of the terminal: each has its part of it, the
+    last one the rest."""
 
     def __init__(self, watched: Sequence[WatchedRun]) -> None:
         self._watched = watched

@@ -54,10 +54,10 @@ class RunViews:
         return self._known[state.run]
 
     def listed(self, state: RunState, elsewhere: Collection[str] = ()) -> RunView:
-        """A run among all runs: nothing is asked of its provider, so of its money only the cost so far is known, and of
-        one that goes on, its budget.
+        """The view of a run in a list of all runs. Nothing is asked of its provider, so its money
+        is only the cost so far and, of an active run, the budget.
 
-        To runs `elsewhere`, a runner on another computer attends.
+        `elsewhere` names the runs that a runner on another computer attends to.
         """
         from spotctl.log.ledger.project import spending
         from spotctl.log.ledger_reader import present_of
@@ -78,14 +78,15 @@ class RunViews:
         return run_view(state, now, attended=attended, money=Money(spent, budget=limit), unreadable=unreadable)
 
     def of(self, state: RunState, *, attended: bool = True) -> RunView:
-        """A run now; at its end, if it has ended. `attended`: a process renews its leases."""
+        """The view of a run now, or at its end if it has ended. `attended`: a process renews its
+        leases."""
         from spotctl.log.ledger_reader import present_of
 
         now, _ = present_of(state, self.settings)
         return self.at(state, now, attended=attended)
 
     def at(self, state: RunState, now: int, *, attended: bool = True) -> RunView:
-        """A run in a state, at a moment of its clock."""
+        """The view of a run whose state is given, at a moment of its clock."""
         from spotctl.clouds.errors import ProviderError
         from spotctl.clouds.link import LeaseTimes
         from spotctl.files.job.programs import Training
@@ -148,7 +149,7 @@ class Watcher:
         self._views = RunViews(settings)
 
     def close(self) -> None:
-        """Ends the reading."""
+        """Closes the event log."""
         self._log.close()
 
     @property
@@ -197,7 +198,8 @@ class LatestRuns:
 
 
 def latest_views(settings: Settings, elsewhere: Collection[str] = ()) -> LatestRuns:
-    """The latest run of each job; to those `elsewhere`, a runner on another computer attends."""
+    """The latest run of each job. `elsewhere` names the runs that a runner on another computer
+    attends to."""
     paths = Paths(settings.home)
     if not store.exists(paths.log):
         return LatestRuns()

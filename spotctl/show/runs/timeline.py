@@ -131,7 +131,8 @@ def _of_run(before: RunState, event: ev.Event) -> str | None:
 
 
 def _of_bid(before: RunState, event: ev.BidIntended | ev.BidChanged) -> str | None:
-    """The raise with its reason, and what came of it if that is another bid."""
+    """The line about a raised bid: why it is raised, then the bid that the machine has if it
+    changed."""
     match event:
         case ev.BidIntended(bid=bid, why=why):
             return f"raising a bid to {bid_usd(bid)}/h: {why}"

@@ -173,7 +173,7 @@ def test_a_script_without_a_loop_is_told_what_to_do() -> None:
     Path("train.py").write_text("import joblib, sklearn.svm\n\nm = sklearn.svm.SVC().fit(x, y)\njoblib.dump(m, 'm')\n")
     ended = spotctl("init", "train.py")
     assert ended.out.startswith("train.py saves nothing while it trains: each eviction")
-    assert "No lines that would help are known for train.py" in ended.out
+    assert "Change train.py by hand, as spotctl knows no lines that would help" in ended.out
     assert job().program.run == f"python train.py && cp -r m {RESULT}"  # type: ignore[union-attr]
 
 
@@ -533,7 +533,7 @@ def test_a_trial_that_cannot_be_is_refused(words: tuple[str, ...], approved: App
 def test_a_script_that_needs_a_value_is_not_tried() -> None:
     Path("train.py").write_text(TYPER)
     tried = spotctl("init", "train.py", "--json", "--try").json["script"]["tried"]
-    assert tried == {"verdict": "not seen", "saw": "only a person can give CORPUS"}
+    assert tried == {"verdict": "not seen", "saw": "the command lacks a value that only you know: CORPUS"}
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def test_a_command_that_fails_is_refused_with_its_last_line(
     (tmp_path / ".spotctlignore").write_text("left_out.txt\n")
     path = command(tmp_path, run)
     path.write_text(path.read_text() + "secrets: [KEY]\n")
-    with pytest.raises(BadRequest, match=f"small: the rehearsal failed with .*{why}"):
+    with pytest.raises(BadRequest, match=f"small: the trial on this computer failed with .*{why}"):
         rehearse(load(path), tmp_path / "cache", TrialTerms(60.0))
 
 
@@ -105,7 +105,7 @@ def test_nothing_is_created_by_a_launch_whose_rehearsal_fails(tmp_path: Path) ->
     refused = spotctl("launch", command(tmp_path, "cat missing.csv"), "--yes", "--rehearse")
     assert refused.code == 2
     *_, line = refused.err.splitlines()
-    assert line.startswith("spotctl: small: the rehearsal failed with status 1: cat: missing.csv")
+    assert line.startswith("spotctl: small: the trial on this computer failed with status 1: cat: missing.csv")
     assert not (tmp_path / "home" / "log.sqlite").exists()
 
 

@@ -27,7 +27,8 @@ from pricing_data.market import Market
 
 
 class NoOffer(BidBrainError):
-    """A strategy has no offer to choose from."""
+    """The price analysis cannot be made from its scenario: it has no start or length, or no offer
+    fits a job."""
 
 
 @dataclass(frozen=True)
