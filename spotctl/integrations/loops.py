@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from agileml.runtime.ground import move
 from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
 from spotctl.agent.checkpoints.local import TrainingPosition
 from spotctl.agent.lease.job_lease import JobLease
@@ -68,7 +69,7 @@ class PublishedCheckpoints:
         """Makes a hidden checkpoint visible, and removes all others except those in `keep`."""
         target = self._folder / name
         _remove(target)
-        (self._folder / f".new-{name}").rename(target)
+        move(self._folder / f".new-{name}", target)
         for other in self.all():
             if other.name not in {name, *keep}:
                 _remove(other)
@@ -105,8 +106,8 @@ def resuming(loop: Iterable[ItemT], *states: object, folder: Path | None = None)
     A program that is started again after its loop was done skips the loop, and finds the names that the loop gave as
     they were: what follows the loop prints and saves the same results.
 
-    A save is a pickle, as estimators need it: who owns an earlier machine of the job can have the next one run code, with
-    what the job has there. The launcher's computer never loads a save.
+    A save is a pickle, as estimators need it: who owns an earlier machine of the job can have the
+    next one run code, with what the job has there. The launcher's computer never loads a save.
     """
     for state in states:
         if isinstance(state, str | bytes | int | float | tuple | None):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from agileml.runtime.ground import replaced
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
@@ -146,9 +147,8 @@ def install(
     state_dir.install(nightly)
 
     # The script that starts the nights, and what it needs; it must not need free space later.
-    script = state_dir.supervisor.with_suffix(".new")
-    script.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
-    script.replace(state_dir.supervisor)
+    with replaced(state_dir.supervisor) as script:
+        script.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
     state_dir.starts.create()
     environment.keep_addresses(state_dir.addresses, spec.notify)
 
