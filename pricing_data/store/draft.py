@@ -7,6 +7,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
+from pricing_data.atomic_write import move, sync
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.series import WatchRecord, joined
@@ -168,7 +169,7 @@ class Draft:
 
     def _finished(self, path: Path, kind: str) -> str:
         """The name that a new file gets when the manifest is saved; the file is flushed to disk."""
-        manifests.sync(path)
+        sync(path)
         name = name_of(kind, self.manifest.number, path)
-        path.rename(self._root / (name + manifests.UNFINISHED))
+        move(path, self._root / (name + manifests.UNFINISHED))
         return name
