@@ -62,13 +62,17 @@ def test_nothing_that_is_no_file_is_locked(tmp_path: Path) -> None:
     assert not is_locked(tmp_path / "file" / "lock")
 
 
+def fill(path: Path) -> None:
+    path.write_text("half of")
+    raise OSError(errno.ENOSPC, "full")
+
+
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_file_is_replaced_once_it_is_whole(tmp_path: Path, *, lasting: bool) -> None:
     path = tmp_path / "value.json"
     path.write_text("old")
     with pytest.raises(OSError, match="full"), replaced(path, lasting=lasting) as new:
-        new.write_text("half of")
-        raise OSError(errno.ENOSPC, "full")
+        fill(new)
     assert path.read_text() == "old"
     with replaced(path, lasting=lasting) as new:
         new.write_text("new")
@@ -81,9 +85,13 @@ def test_a_file_is_replaced_once_it_is_whole(tmp_path: Path, *, lasting: bool) -
 
 def test_a_file_that_another_process_made_first_stays(tmp_path: Path) -> None:
     path = tmp_path / "id"
-    with pytest.raises(FileExistsError), replaced(path, over=False) as new:
+
+    def both(new: Path) -> None:
         new.write_text("second")
         path.write_text("first")
+
+    with pytest.raises(FileExistsError), replaced(path, over=False) as new:
+        both(new)
     assert path.read_text() == "first"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -97,8 +105,7 @@ def test_a_folder_is_refilled_once_it_is_whole(tmp_path: Path) -> None:
         (new / "first").touch()
         assert not folder.exists()
     with pytest.raises(OSError, match="full"), refilled(folder) as new:
-        (new / "second").touch()
-        raise OSError(errno.ENOSPC, "full")
+        fill(new / "second")
     assert [path.name for path in folder.iterdir()] == ["first"]
     with refilled(folder) as new:
         (new / "third").touch()
