@@ -97,6 +97,37 @@ def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
     return _changed(state, began=event, started=at, quotas=event.quotas)
 
 
+_LAST: Mapping[type[Event], str] = {ev.Planned: "planned", ev.LoginAwaited: "login", ev.RunEnded: "ended"}
+_ALL: Mapping[type[Event], str] = {ev.Sent: "sent", ev.Corrected: "corrections", ev.RowsLost: "lost"}
+_LAST_OF_MACHINE: Mapping[type[Event], str] = {ev.CardsUsed: "gpus", ev.TrafficCounted: "traffic"}
+"""Where the state keeps events as they are: the last one of a kind, all of them, or the last one of
+each machine, and when it was."""
+
+
+def _kept(state: RunState, event: Any, at: int) -> RunState:  # noqa: ANN401 - of a kind in the tables above
+    kind = type(event)
+    if kind in _LAST_OF_MACHINE:
+        name = _LAST_OF_MACHINE[kind]
+        return _machine(state, event.id, **{name: event, f"{name}_at": at})
+    if kind in _LAST:
+        return _changed(state, **{_LAST[kind]: event})
+
+    if kind is ev.Corrected and event.id not in state.machines:
+        raise KeyError(event.id)
+    name = _ALL[kind]
+    return _changed(state, **{name: (*getattr(state, name), event)})
+
+
+def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
+    """Keeps the first departure to each market at some terms: figures differ from one to the next."""
+    new = list[str]()
+    for text in dict.fromkeys(event.departures):
+        terms = text.partition(", where ")[0]
+        if not any(known.startswith(terms) for known in state.left_plan):
+            new.append(text)
+    return _changed(state, reason=event.reason, left_plan=(*state.left_plan, *new))
+
+
 def _intended(state: RunState, event: Intended, _: int) -> RunState:
     return _changed(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
 
@@ -334,12 +365,6 @@ def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
     return _changed(state, prices={**state.prices, event.market: event})
 
 
-def _corrected(state: RunState, event: ev.Corrected, _: int) -> RunState:
-    if event.id not in state.machines:
-        raise KeyError(event.id)
-    return _changed(state, corrections=(*state.corrections, event))
-
-
 def _closed(state: RunState, intent: int) -> RunState:
     return _changed(state, open={number: event for number, event in state.open.items() if number != intent})
 
@@ -369,20 +394,8 @@ def _backed_off(
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RunBegan: _began,
     ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas, waits=event.waits),
-    ev.Planned: lambda state, event, _: _changed(state, planned=event),
-    # The first departure to each market at some terms: figures differ from one to the next.
-    ev.Decided: lambda state, event, _: _changed(
-        state,
-        reason=event.reason,
-        left_plan=(
-            *state.left_plan,
-            *(
-                text
-                for text in dict.fromkeys(event.departures)
-                if not any(known.startswith(text.partition(", where ")[0]) for known in state.left_plan)
-            ),
-        ),
-    ),
+    ev.Planned: _kept,
+    ev.Decided: _decided,
     ev.RentIntended: _ordered,
     ev.Rented: _rented,
     ev.RentRefused: _refused,
@@ -402,11 +415,11 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.BootSilent: _silent,
     ev.MachineRan: lambda state, event, at: _machine(state, event.id, running=True, ran=at, stage="agent"),
     ev.MachineWarned: _warned,
-    ev.CardsUsed: lambda state, event, at: _machine(state, event.id, gpus=event, gpus_at=at),
-    ev.TrafficCounted: lambda state, event, at: _machine(state, event.id, traffic=event, traffic_at=at),
+    ev.CardsUsed: _kept,
+    ev.TrafficCounted: _kept,
     ev.MachineEnded: _ended,
     ev.MachineListedAgain: lambda state, event, _: _machine(state, event.id, ended=None, end_reason=""),
-    ev.Sent: lambda state, event, _: _changed(state, sent=(*state.sent, event)),
+    ev.Sent: _kept,
     ev.Progressed: _progressed,
     ev.AttemptBegan: _attempt_began,
     ev.AttemptStopped: _attempt_stopped,
@@ -414,13 +427,13 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.SetupFailed: lambda state, *_: _worked(state, setups_failed=state.work.setups_failed + 1),
     ev.BudgetExceeded: lambda state, event, _: _changed(state, over_budget={**state.over_budget, event.action: event}),
     ev.BudgetSet: _budget_set,
-    ev.LoginAwaited: lambda state, event, _: _changed(state, login=event),
+    ev.LoginAwaited: _kept,
     ev.LoginWorks: lambda state, *_: _changed(state, login=None),
     ev.ClockStood: lambda state, event, _: _changed(state, stood_seconds=event.seconds),
     ev.StopRequested: _stop,
-    ev.RunEnded: lambda state, event, _: _changed(state, ended=event),
+    ev.RunEnded: _kept,
     ev.Priced: _priced,
-    ev.Corrected: _corrected,
-    ev.RowsLost: lambda state, event, _: _changed(state, lost=(*state.lost, event)),
+    ev.Corrected: _kept,
+    ev.RowsLost: _kept,
 }
 """The change that each event makes to the state. Other events are for reports and the ledger, and change nothing."""
