@@ -97,14 +97,14 @@ class Draft:
                 self.put_table(WATCHED, lambda path, about: write_watched(path, watched, about))
         return news
 
-    def add_facts(self, kind: FactTable[F], newer: tuple[F, ...]) -> None:
-        """Adds facts; a newer one replaces a known one with the same key."""
+    def add_facts(self, kind: FactTable[F], newer: tuple[F, ...], replaced: Collection[str] = ()) -> None:
+        """Adds facts; a newer one replaces a known one with the same key. For `replaced` see `put_table`."""
         if not newer:
             return
         known = facts_of(self._root, self.manifest, kind)
         facts = kind.merged(known, newer)
         if facts != known:
-            self.put_table(kind.name, lambda path, about: kind.write(path, facts, about))
+            self.put_table(kind.name, lambda path, about: kind.write(path, facts, about), replaced=replaced)
 
     def set_aside(self, damaged: Collection[SegmentEntry]) -> tuple[LostPrices, ...]:
         """Takes segments out of the store, and notes what is lost with them. Fetches then bring again what they can."""
@@ -113,9 +113,7 @@ class Draft:
             keep_file(self._root, prices.file)
         rest = tuple(entry for entry in self.manifest.segments if entry not in damaged)
         self.manifest = replace(self.manifest, segments=rest, covered={})
-        facts = LOST.merged(facts_of(self._root, self.manifest, LOST), lost)
-        gone = {prices.file for prices in lost}
-        self.put_table(LOST.name, lambda path, about: LOST.write(path, facts, about), replaced=gone)
+        self.add_facts(LOST, lost, replaced={prices.file for prices in lost})
         return lost
 
     def put_table(

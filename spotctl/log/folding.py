@@ -215,8 +215,9 @@ def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
     intent = state.open.get(event.intent)
     if isinstance(intent, ev.RenewIntended):
-        until, alive = intent.lease_until, [name for name in intent.machines if state.machines[name].alive]
-        state = _machines(state, alive, lambda held: _changed(held, lease_until=max(until, held.lease_until)))
+        alive = [held for name in intent.machines if (held := state.machines[name]).alive]
+        until = intent.lease_until
+        state = _with(state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive))
     return _closed(state, event.intent)
 
 
@@ -239,7 +240,7 @@ def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
     if event.machines:
-        return _machines(state, event.machines, lambda held: _changed(held, leaves_at=event.at))
+        return _machines(state, event.machines, leaves_at=event.at)
     leaving = replace(state.allocations[event.allocation], leaves_at=event.at)
     return _changed(state, allocations={**state.allocations, event.allocation: leaving})
 
@@ -288,9 +289,9 @@ def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
 
 def _turns(state: RunState, event: ev.Progressed) -> RunState:
     """Machines that began or stopped to work, and work that was repeated."""
-    ready, left = {moment.id: moment.at for moment in event.ready}, {moment.id: moment.at for moment in event.left}
-    state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
-    state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
+    for works, moments in ((True, event.ready), (False, event.left)):
+        at_of = {moment.id: moment.at for moment in moments if moment.id in state.machines}
+        state = _with(state, [_turned(state.machines[name], at, works=works) for name, at in at_of.items()])
     if state.resumed_clock is None:
         state = _changed(state, resumed_clock=event.resumed_clock)
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
@@ -347,7 +348,7 @@ def _worked(state: RunState, **changes: Any) -> RunState:  # noqa: ANN401 - of a
 def _budget_set(state: RunState, event: ev.BudgetSet, _: int) -> RunState:
     """Machines that leave alone do so for the earlier budget, or for other jobs, which ask again."""
     leaving = [held.id for held in state.alive if held.leaves_at is not None]
-    state = _machines(state, leaving, lambda held: _changed(held, leaves_at=None))
+    state = _machines(state, leaving, leaves_at=None)
     return _changed(state, budget_set=event.limit, over_budget={})
 
 
@@ -370,11 +371,17 @@ def _closed(state: RunState, intent: int) -> RunState:
 
 
 def _machine(state: RunState, name: str, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
-    return _machines(state, (name,), lambda held: _changed(held, **changes))
+    return _machines(state, (name,), **changes)
 
 
-def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held]) -> RunState:
-    changed = {name: change(state.machines[name]) for name in ids if name in state.machines}
+def _machines(state: RunState, ids: Iterable[str], **changes: Any) -> RunState:  # noqa: ANN401 - of any field
+    """Gives fields of machines the same new values; a machine that is not known is left out."""
+    known = (state.machines[name] for name in ids if name in state.machines)
+    return _with(state, (_changed(held, **changes) for held in known))
+
+
+def _with(state: RunState, machines: Iterable[Held]) -> RunState:
+    changed = {held.id: held for held in machines}
     return _changed(state, machines={**state.machines, **changed}) if changed else state
 
 
@@ -402,9 +409,7 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.OrderSettled: _settled,
     ev.RenewIntended: _intended,
     ev.Renewed: _renewed,
-    ev.ReturnIntended: lambda state, event, at: _machines(
-        _intended(state, event, at), event.machines, lambda held: _changed(held, returned_at=at)
-    ),
+    ev.ReturnIntended: lambda state, event, at: _machines(_intended(state, event, at), event.machines, returned_at=at),
     ev.Returned: lambda state, event, _: _closed(state, event.intent),
     ev.ReturnScheduled: _leaves,
     ev.BidIntended: _bids_more,
