@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -174,13 +174,13 @@ class Library:
 
     def statistics(self, markets: Iterable[Market]) -> list[MarketStats]:
         """The statistics of these markets, in the order of their text."""
-        selected = list(markets)
+        selected, described = list(markets), partial(describe, catalog=self.catalog)
         if any(market.is_synthetic for market in selected):
-            return self.each(selected, lambda series: describe(series, self.catalog))
+            return self.each(selected, described)
         names = {str(market) for market in selected}
         by_name = self.store.derived(_STATS, lambda path: _stored_statistics(path, names, self.catalog)) or {}
         missing = [market_of(name) for name in names - by_name.keys()]
-        computed = self.store.each(missing, lambda series: describe(series, self.catalog)) if missing else []
+        computed = self.store.each(missing, described) if missing else []
         by_name |= {str(stats.market): stats for stats in computed}
         return [by_name[name] for name in sorted(by_name)]
 
@@ -192,7 +192,7 @@ class Library:
 
         def write(path: Path, description: bytes) -> None:
             rows = []
-            for stats in self.store.each(self.store.markets(), lambda series: describe(series, self.catalog)):
+            for stats in self.store.each(self.store.markets(), partial(describe, catalog=self.catalog)):
                 price = stats.on_demand.price if stats.on_demand else None
                 rows.append((str(stats.market), price, *_figures_of(stats)))
             write_rows(path, _STATS_SCHEMA, rows, description)

@@ -110,6 +110,15 @@ class ListPrices:
             row for _, row in sorted(valid, key=lambda ranked: (-ranked[0], ranked[1].step, ranked[1].is_approximate))
         ]
 
+    def newest(self, table: str, cloud: str, region: str, kind: str, what: str) -> list[ListPrice]:
+        """The rows in force now of a kind of disk or address in a region, whose globs name the region most closely
+        first (see `current`)."""
+
+        def rank(row: ListPrice) -> float | None:
+            return closeness(cloud, region, row.where) if (row.cloud, row.what) == (cloud, kind) else None
+
+        return self.current(table, None, rank, what)
+
 
 def _number(text: str, name: str) -> float:
     try:
@@ -267,7 +276,7 @@ def disk(cloud: str, region: str, kind: str, gib: float, lists: ListPrices | Non
     if not gib > 0:
         raise BadInput(f"disk of {gib:g} GiB: it must be above 0")
     what = f"a {kind} disk of {gib:g} GiB in {cloud}/{region}"
-    current = (lists or shipped()).current(DISKS, None, lambda row: _rank(row, cloud, region, kind), what)
+    current = (lists or shipped()).newest(DISKS, cloud, region, kind, what)
     sized = [row for row in current if not row.step or gib <= row.step]
     if not sized:
         raise UnknownPrice(f"no list price is known for {what}")
@@ -278,9 +287,4 @@ def disk(cloud: str, region: str, kind: str, gib: float, lists: ListPrices | Non
 def address(cloud: str, region: str, purchase: Literal["spot", "on-demand"], lists: ListPrices | None = None) -> float:
     """The price of a public IPv4 address that a machine uses, by the newest list."""
     what = f"a public address in {cloud}/{region}"
-    current = (lists or shipped()).current(ADDRESSES, None, lambda row: _rank(row, cloud, region, purchase), what)
-    return current[0].usd
-
-
-def _rank(row: ListPrice, cloud: str, region: str, what: str) -> float | None:
-    return closeness(cloud, region, row.where) if (row.cloud, row.what) == (cloud, what) else None
+    return (lists or shipped()).newest(ADDRESSES, cloud, region, purchase, what)[0].usd

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from heapq import nsmallest
-from itertools import takewhile
 
 from pricing_data.known_clouds import cloud_names, markets_of
 from pricing_data.market import api_region
@@ -18,12 +17,14 @@ def closest(written: str, known: Iterable[str], most: int = 1, alike: float = _M
     """
     every = list(known)
     near = get_close_matches(written, every, max(len(every), 1), alike)
-    # Of equally close names, the one that begins like the written one: first letters are rarely wrong.
-    return nsmallest(most, near, key=lambda name: (typing_errors(written, name), -_alike_from_the_start(written, name)))
 
+    def distance(name: str) -> tuple[int, int]:
+        # Of equally close names, the one that begins like the written one: first letters are rarely wrong.
+        pairs = enumerate(zip(written, name, strict=False))
+        alike_from_the_start = next((at for at, (one, other) in pairs if one != other), min(len(written), len(name)))
+        return typing_errors(written, name), -alike_from_the_start
 
-def _alike_from_the_start(written: str, name: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(written, name, strict=False)))
+    return nsmallest(most, near, key=distance)
 
 
 def typing_errors(written: str, meant: str) -> int:

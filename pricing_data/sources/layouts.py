@@ -119,17 +119,17 @@ def _price_facts(cells: CsvRow) -> Iterable[Fact | BadInput]:
     market = Market.of_row(cells["cloud"], cells["region"], cells.get("zone"), cells["instance_type"], product)
     time = parse_time(cells["timestamp"])
     on_demand = cells.get("on_demand_price", "").strip()
+    # A bad price of one kind is no reason to drop the other.
     if cells["spot_price"].strip() or not on_demand:
-        yield _or_error(lambda: PriceEvent(market, time, parse_usd(cells["spot_price"], "spot price")))
+        try:
+            yield PriceEvent(market, time, parse_usd(cells["spot_price"], "spot price"))
+        except BadInput as error:
+            yield error
     if on_demand:
-        yield _or_error(lambda: _on_demand(market, time, on_demand, "price history file"))
-
-
-def _or_error(read: Callable[[], Fact]) -> Fact | BadInput:
-    try:
-        return read()
-    except BadInput as error:
-        return error
+        try:
+            yield _on_demand(market, time, on_demand, "price history file")
+        except BadInput as error:
+            yield error
 
 
 def _on_demand_facts(cells: CsvRow) -> Iterable[Fact]:

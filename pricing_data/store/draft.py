@@ -7,6 +7,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
+from pricing_data.atomic_write import move, sync
 from pricing_data.fetched_rows import FetchedRows
 from pricing_data.market import Market
 from pricing_data.series import WatchRecord, joined
@@ -96,14 +97,14 @@ class Draft:
                 self.put_table(WATCHED, lambda path, about: write_watched(path, watched, about))
         return news
 
-    def add_facts(self, kind: FactTable[F], newer: tuple[F, ...]) -> None:
-        """Adds facts; a newer one replaces a known one with the same key."""
+    def add_facts(self, kind: FactTable[F], newer: tuple[F, ...], replaced: Collection[str] = ()) -> None:
+        """Adds facts; a newer one replaces a known one with the same key. For `replaced` see `put_table`."""
         if not newer:
             return
         known = facts_of(self._root, self.manifest, kind)
         facts = kind.merged(known, newer)
         if facts != known:
-            self.put_table(kind.name, lambda path, about: kind.write(path, facts, about))
+            self.put_table(kind.name, lambda path, about: kind.write(path, facts, about), replaced=replaced)
 
     def set_aside(self, damaged: Collection[SegmentEntry]) -> tuple[LostPrices, ...]:
         """Takes segments out of the store, and notes what is lost with them. Fetches then bring again what they can."""
@@ -112,9 +113,7 @@ class Draft:
             keep_file(self._root, prices.file)
         rest = tuple(entry for entry in self.manifest.segments if entry not in damaged)
         self.manifest = replace(self.manifest, segments=rest, covered={})
-        facts = LOST.merged(facts_of(self._root, self.manifest, LOST), lost)
-        gone = {prices.file for prices in lost}
-        self.put_table(LOST.name, lambda path, about: LOST.write(path, facts, about), replaced=gone)
+        self.add_facts(LOST, lost, replaced={prices.file for prices in lost})
         return lost
 
     def put_table(
@@ -168,7 +167,7 @@ class Draft:
 
     def _finished(self, path: Path, kind: str) -> str:
         """The name that a new file gets when the manifest is saved; the file is flushed to disk."""
-        manifests.sync(path)
+        sync(path)
         name = name_of(kind, self.manifest.number, path)
-        path.rename(self._root / (name + manifests.UNFINISHED))
+        move(path, self._root / (name + manifests.UNFINISHED))
         return name

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
@@ -59,12 +60,12 @@ _NUMBERS = {bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
 @dataclass(frozen=True)
 class FactTable(Generic[F]):
-    """One kind of fact: its key, and how a row becomes a fact again. The columns are the fields of the fact's class."""
+    """One kind of fact, and the fields that are its key. The columns are the fields of its class: a
+    market is one text, and the traits of a machine type, which are its last field, a column each."""
 
     name: str
     kind: type[F]
-    key: Callable[[F], object]
-    of_row: Callable[..., F]
+    key: tuple[str, ...]
 
     @property
     def schema(self) -> pa.Schema:
@@ -77,12 +78,22 @@ class FactTable(Generic[F]):
     def read(self, path: Path, cloud: str | None = None) -> list[F]:
         """The facts of a file, optionally of one cloud only."""
         # Not filtered by Arrow's functions, whose import takes longer than to read a table.
-        return [self.of_row(*row) for row in read_rows(path) if cloud is None or row[0].startswith(cloud)]
+        rows = (row for row in read_rows(path) if cloud is None or row[0].startswith(cloud))
+        of_row: Callable[..., F] = self.kind
+        names, hints = _stored(self.kind), get_type_hints(self.kind)
+        if hints[names[0]] is Market:
+            return [of_row(Market.parse(market), *rest) for market, *rest in rows]
+        if hints[names[-1]] is MachineTraits:
+            # Older files have no traits.
+            size = len(names) - 1
+            return [of_row(*row[:size], MachineTraits(*row[size:])) for row in rows]
+        return [of_row(*row) for row in rows]
 
     def merged(self, known: Iterable[F], newer: Iterable[F]) -> list[F]:
         """All facts; a newer one replaces a known one with the same key."""
-        by_key = {self.key(fact): fact for fact in known}
-        by_key.update((self.key(fact), fact) for fact in newer)
+        key_of = attrgetter(*self.key)
+        by_key = {key_of(fact): fact for fact in known}
+        by_key.update((key_of(fact), fact) for fact in newer)
         return sorted(by_key.values(), key=_order)
 
 
@@ -120,49 +131,13 @@ def _row(fact: _Fact | MachineTraits) -> tuple[Any, ...]:
     return tuple(values)
 
 
-_SIZES = 7
-"""The fields of a type before its traits."""
-
-TYPES = FactTable[InstanceType](
-    "types",
-    InstanceType,
-    key=lambda fact: (fact.cloud, fact.name),
-    # Older files have no traits.
-    of_row=lambda *row: InstanceType(*(*row[:_SIZES], MachineTraits(*row[_SIZES:]))),
-)
-
-ON_DEMAND = FactTable[OnDemandPrice](
-    "on_demand",
-    OnDemandPrice,
-    key=lambda fact: (fact.cloud, fact.region, fact.instance_type, fact.os, fact.as_of),
-    of_row=OnDemandPrice,
-)
-
-INTERRUPTIONS = FactTable[Interruption](
-    "interruptions",
-    Interruption,
-    key=lambda fact: (fact.market, fact.measure, fact.as_of),
-    of_row=lambda market, *rest: Interruption(Market.parse(market), *rest),
-)
-
-LIST_PRICES = FactTable[ListPrice]("list_prices", ListPrice, key=lambda fact: fact.key, of_row=ListPrice)
-
-CORRECTIONS = FactTable[PriceCorrection](
-    "corrections",
-    PriceCorrection,
-    key=lambda fact: (fact.market, fact.time, fact.made),
-    of_row=lambda market, *rest: PriceCorrection(Market.parse(market), *rest),
-)
-
-LOST = FactTable[LostPrices]("lost", LostPrices, key=lambda fact: fact.file, of_row=LostPrices)
-
-AVAILABILITY = FactTable[AvailabilitySpan](
-    "availability",
-    AvailabilitySpan,
-    key=lambda fact: (fact.market, fact.since, fact.until, fact.source),
-    of_row=lambda market, *rest: AvailabilitySpan(Market.parse(market), *rest),
-)
-
+TYPES = FactTable("types", InstanceType, ("cloud", "name"))
+ON_DEMAND = FactTable("on_demand", OnDemandPrice, ("cloud", "region", "instance_type", "os", "as_of"))
+INTERRUPTIONS = FactTable("interruptions", Interruption, ("market", "measure", "as_of"))
+LIST_PRICES = FactTable("list_prices", ListPrice, ("key",))
+CORRECTIONS = FactTable("corrections", PriceCorrection, ("market", "time", "made"))
+LOST = FactTable("lost", LostPrices, ("file",))
+AVAILABILITY = FactTable("availability", AvailabilitySpan, ("market", "since", "until", "source"))
 
 WATCHED = "watched"
 _WATCHED_SCHEMA = pa.schema(

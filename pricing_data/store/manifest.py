@@ -5,18 +5,17 @@ dies, it leaves files that no manifest lists; the next writer deletes them. If t
 from the files, which describe themselves and each other.
 """
 
-import fcntl
 import json
-import os
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from pricing_data.atomic_write import move, sync
 from pricing_data.errors import StoreError
 from pricing_data.units import Span
 
@@ -159,25 +158,16 @@ def save(root: Path, manifest: Manifest) -> None:
     content = {"format": FORMAT, **asdict(manifest)}
     content["seal"] = _seal(json.loads(json.dumps(content)))
     temporary = root / f"{NAME}.{uuid.uuid4().hex}"
-    with temporary.open("w") as file:
-        file.write(json.dumps(content, indent=1))
-        file.flush()
-        os.fsync(file.fileno())
+    temporary.write_text(json.dumps(content, indent=1))
+    sync(temporary)
+
     for name in manifest.files:
         with suppress(FileNotFoundError):
-            (root / (name + UNFINISHED)).rename(root / name)
-    sync(root)
-    temporary.replace(root / NAME)
+            move(root / (name + UNFINISHED), root / name)
     sync(root)
 
-
-def sync(path: Path) -> None:
-    """Flushes a file or a folder to disk before a manifest lists it, so that a power failure cannot empty it."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    move(temporary, root / NAME)
+    sync(root)
 
 
 def remove_strays(root: Path, manifest: Manifest) -> None:
@@ -203,15 +193,3 @@ def remove_strays(root: Path, manifest: Manifest) -> None:
 def _delete(path: Path) -> None:
     with suppress(OSError):
         path.unlink()
-
-
-@contextmanager
-def exclusively(root: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Holds the store's write lock; the system releases it if the process dies."""
-    with (root / "lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

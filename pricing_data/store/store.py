@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from pricing_data.atomic_write import locked
 from pricing_data.availability import AvailabilitySpan, Interruption
 from pricing_data.catalog import Catalog
 from pricing_data.errors import BadInput, StoreError, UnknownPrice
@@ -302,7 +303,7 @@ class PriceStore:
     def _locked(self, act: Callable[[], R]) -> R:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            with manifests.exclusively(self.root, self._on_wait):
+            with locked(self.root / "lock", self._on_wait):
                 return act()
         except FileNotFoundError as error:
             raise StoreError(_missing(self.root, error.filename or error)) from error

@@ -1,12 +1,12 @@
 """Checks and copies of a whole store."""
 
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pricing_data.atomic_write import move, sync
 from pricing_data.errors import BadInput, StoreError
 from pricing_data.store import manifest as manifests
 from pricing_data.store.manifest import Manifest, ManifestLost, SegmentEntry
@@ -105,12 +105,13 @@ def copy(root: Path, manifest: Manifest, to: Path) -> Inspection:
         unfinished.mkdir(parents=True)
         for name in sorted(manifest.files):
             shutil.copyfile(root / name, unfinished / name)
-            manifests.sync(unfinished / name)
+            sync(unfinished / name)
         manifests.save(unfinished, manifest)
         inspection = inspect(unfinished)
         if inspection.flaws:
             raise StoreError(f"price store: no backup was made: {inspection.flaws[0]}")
-        os.replace(unfinished, to)  # noqa: PTH105  # replaces an empty folder, too
+        # Replaces an empty folder, too.
+        move(unfinished, to)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return inspection

@@ -1,13 +1,11 @@
-"""Small JSON files that other processes read while they are replaced, and locks between processes."""
+"""Small JSON files that other processes read while they are replaced (see `agileml.runtime.ground`)."""
 
-import fcntl
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from agileml.runtime.ground import locked, replaced, sync
 from spotctl.agent.errors import BrokenProtocol
 
 T = TypeVar("T")
@@ -15,37 +13,12 @@ T = TypeVar("T")
 
 def replace_json(path: Path, value: dict[str, Any], *, lasting: bool = False) -> None:
     """Replaces a file atomically; with `lasting`, it also survives a crash of the machine."""
-    # The process id keeps the files of two writers apart, such as a killed runner and its successor.
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    with new.open("w") as file:
-        json.dump(value, file)
-        if lasting:
-            file.flush()
-            os.fsync(file.fileno())
-    new.replace(path)
-    if lasting:
-        sync_folder(path.parent)
+    with replaced(path, lasting=lasting) as new:
+        new.write_text(json.dumps(value))
 
 
-@contextmanager
-def exclusive(lock: Path) -> Iterator[None]:
-    """Holds a lock that one process at a time can hold, and that is released when the process ends."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flushes a folder's entries to disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+# The names by which the folders of the local cloud know them.
+exclusive, sync_folder = locked, sync
 
 
 class Watched(Generic[T]):

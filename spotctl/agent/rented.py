@@ -9,7 +9,6 @@ If the service is killed, the agent dies, too, and the watchdog ends the machine
 Only one service runs on a machine: it holds a lock, and a second start returns at once and changes nothing.
 """
 
-import fcntl
 import json
 import os
 import pwd
@@ -25,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from agileml.runtime.ground import replaced, take_lock
 from spotctl.agent import layout
 from spotctl.agent.container.payload import Payload
 from spotctl.agent.container.processes import kill, kill_marked
@@ -95,18 +95,14 @@ def _lock(path: Path) -> int | None:
 
     The watchdog holds the lock for a moment to see whether the service does.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     give_up = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return take_lock(path, seconds=0.0)
         except BlockingIOError:
             if Path(layout.STARTED).exists() or time.monotonic() > give_up:
-                os.close(descriptor)
                 return None
             time.sleep(_LOCK_SECONDS / 100)
-        else:
-            return descriptor
 
 
 def _become_service(start: AgentStart, lock: int, up: int) -> NoReturn:
@@ -179,7 +175,8 @@ class RentedMachine:
             lambda: MachineAgent(settings, listener, self._link_secret), (*self._wake_ups.descriptors, up)
         )
         listener.close()
-        _replace_text(Path(layout.STARTED), f"{self._agent}\n")
+        with replaced(Path(layout.STARTED)) as new:
+            new.write_text(f"{self._agent}\n")
         os.write(up, b"1")
         os.close(up)
 
@@ -191,7 +188,8 @@ class RentedMachine:
         status = self._until_end()
         kill_marked(self._folder)
         reasons = {LEASE_ENDED: "its lease has ended", SHUT_DOWN: "a shutdown was requested"}
-        _replace_text(Path(layout.ENDED), reasons.get(status, f"its agent failed with status {status}") + "\n")
+        with replaced(Path(layout.ENDED)) as new:
+            new.write_text(reasons.get(status, f"its agent failed with status {status}") + "\n")
 
     def _settings(self, machine: Mapping[str, Any]) -> AgentSettings:
         """The agent's settings, from the content of `layout.MACHINE_FILE` and the watchdog's lease."""
@@ -210,10 +208,15 @@ class RentedMachine:
         job.mkdir(exist_ok=True)
         python.parent.mkdir(exist_ok=True)
 
-        _replace_link(Path(layout.CURRENT_JOB), job)
-        _replace_link(Path(layout.CODE), Path(layout.BUNDLES, self._start.bundles[0]))
-        for name in (python, python.with_name("python")):
-            _replace_link(name, Path(sys.executable))
+        links = {
+            Path(layout.CURRENT_JOB): job,
+            Path(layout.CODE): Path(layout.BUNDLES, self._start.bundles[0]),
+            python: Path(sys.executable),
+            python.with_name("python"): Path(sys.executable),
+        }
+        for name, target in links.items():
+            with replaced(name) as new:
+                new.symlink_to(target)
 
     def _until_end(self) -> int:
         """Waits for the agent; returns its exit code, or the negative number of the signal that ended it."""
@@ -240,22 +243,11 @@ class RentedMachine:
         self._written = end
         seconds = max(end - time.monotonic(), 0.0) + MARGIN_SECONDS
         uptime = float(Path("/proc/uptime").read_text().split()[0])
-        _replace_text(Path(layout.LEASE), f"{time.time() + seconds:.0f} {uptime + seconds:.0f}\n")
+        with replaced(Path(layout.LEASE)) as new:
+            new.write_text(f"{time.time() + seconds:.0f} {uptime + seconds:.0f}\n")
 
     def _on_signal(self, *_: object) -> None:
         self._told_to_end = True
-
-
-def _replace_text(path: Path, text: str) -> None:
-    new = path.with_name(f".{path.name}")
-    new.write_text(text)
-    new.replace(path)
-
-
-def _replace_link(path: Path, target: Path) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.symlink_to(target)
-    new.replace(path)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
 """Files that a user names: new ones, written whole and never over another by accident, and copies from web servers."""
 
 import json
-import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from agileml.runtime.ground import replaced
 from pricing_data.errors import BadInput
 from spotctl.home.errors import BadRequest, SpotctlError
 
@@ -28,14 +28,9 @@ def check_free(path: Path, *, force: bool = False, cure: str = "or delete it fir
 def write_new(path: Path, text: str, *, force: bool = False, cure: str = "or delete it first") -> None:
     """Writes a file atomically; refuses to overwrite one without `force`."""
     check_free(path, force=force, cure=cure)
-    neighbor = path.with_name(f".{os.getpid()}-{path.name}")
     try:
-        neighbor.write_text(text, "utf-8")
-        if force:
-            neighbor.replace(path)
-        else:
-            # Unlike a rename, a hard link never replaces a file that was created in between.
-            path.hardlink_to(neighbor)
+        with replaced(path, over=force) as new:
+            new.write_text(text, "utf-8")
     except FileExistsError:
         raise BadRequest(f"{path}: already exists; name another file, {cure}") from None
     except (FileNotFoundError, NotADirectoryError):
@@ -44,9 +39,6 @@ def write_new(path: Path, text: str, *, force: bool = False, cure: str = "or del
         raise CannotWrite(
             f"{path}: cannot be written: {error.strerror}; choose a folder that you may write to"
         ) from error
-    finally:
-        with suppress(OSError):
-            neighbor.unlink()
 
 
 def starter_text() -> str:

@@ -115,11 +115,12 @@ def _with(settings: Settings, values: Mapping[str, Any], where: str) -> Settings
     return settings
 
 
-def _workers(value: object) -> int:
-    text = str(value)
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MAX_WORKERS:
-        raise ValueError(f"a whole number from 1 to {_MAX_WORKERS}")
-    return int(text)
+def _from_one_to(most: int, kind: type[int | float], what: str, value: object) -> float:
+    """A number of a kind, as a value of the file or as text; its form is that of a setting in the environment."""
+    text, form = str(value), "[0-9]+" if kind is int else r"[0-9]+(\.[0-9]+)?"
+    if not re.fullmatch(form, text) or not 1 <= float(text) <= most:
+        raise ValueError(f"{what} from 1 to {most}")
+    return kind(text)
 
 
 def _dollars(value: object) -> float:
@@ -174,19 +175,12 @@ def _queue_users(value: object) -> Mapping[str, QueueUser]:
     return users
 
 
-def _queue_round(value: object) -> float:
-    text = str(value)
-    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not 1 <= float(text) <= _MAX_ROUND:
-        raise ValueError(f"minutes from 1 to {_MAX_ROUND}")
-    return float(text)
-
-
 _PARSERS: Mapping[str, Callable[[object], object]] = {
-    "fetch_workers": _workers,
+    "fetch_workers": partial(_from_one_to, _MAX_WORKERS, int, "a whole number"),
     "monthly_budget": _dollars,
     "monthly_budgets": _budgets,
     "queue_policy": _queue_policy,
-    "queue_round_minutes": _queue_round,
+    "queue_round_minutes": partial(_from_one_to, _MAX_ROUND, float, "minutes"),
     "queue_users": _queue_users,
     "quotas": quotas_from,
     "tags": _tags,

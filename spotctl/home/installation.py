@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from agileml.runtime.ground import replaced
 
 INSTALLATION_TAG, RUN_TAG, INTENT_TAG = "spotctl-installation", "spotctl-run", "spotctl-intent"
 """The installation (`spotctl.home.installation`) and the run that rented a machine, and the number of the intent
@@ -36,17 +38,8 @@ def read_or_create(path: Path, content: bytes) -> bytes:
     except FileNotFoundError:
         pass
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        # A link fails where another process was first; a rename would replace its file.
-        path.hardlink_to(part)
-    except FileExistsError:
-        pass
-    finally:
-        part.unlink()
+    # Another process may be first: then its file stays.
+    with suppress(FileExistsError), replaced(path, lasting=True, over=False) as new:
+        new.touch(0o600)
+        new.write_bytes(content)
     return path.read_bytes()

@@ -17,6 +17,7 @@ from agileml.errors import AgileMLError, BadInput, Unrecoverable
 from agileml.protocol.actions import CONTROLLER
 from agileml.runtime.blob_store import BlobStore, FileBlobStore, fetch_file, file_pieces, is_name
 from agileml.runtime.folders import own_folder
+from agileml.runtime.ground import move, refilled
 from agileml.runtime.mailbox import Envelope, Mailbox
 from agileml.runtime.remote_blobs import BLOB_MESSAGES, BlobRequest, BlobServer, LinkedBlobStore
 from agileml.runtime.rendezvous import FolderRendezvous, LinkedRendezvous
@@ -326,11 +327,10 @@ class Saves:
         if self._checkpoints is None or name in self._kept():
             return
         earlier, new = self._kept(), self._checkpoint_of(name)
-        part = new.with_name(f".{new.name}")
-        self.gather(name, part)
-        # Hidden files are not part of a checkpoint that spotctl copies.
-        (part / METADATA).rename(part / _STORED_METADATA)
-        part.rename(new)
+        with refilled(new) as part:
+            self.gather(name, part)
+            # Hidden files are not part of a checkpoint that spotctl copies.
+            move(part / METADATA, part / _STORED_METADATA)
         for save in earlier:
             shutil.rmtree(self._checkpoint_of(save))
 

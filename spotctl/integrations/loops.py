@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from agileml.runtime.ground import move
 from spotctl.agent.checkpoints.interval import CHECKPOINT_VARIABLE
 from spotctl.agent.checkpoints.local import TrainingPosition
 from spotctl.agent.lease.job_lease import JobLease
@@ -68,7 +69,7 @@ class PublishedCheckpoints:
         """Makes a hidden checkpoint visible, and removes all others except those in `keep`."""
         target = self._folder / name
         _remove(target)
-        (self._folder / f".new-{name}").rename(target)
+        move(self._folder / f".new-{name}", target)
         for other in self.all():
             if other.name not in {name, *keep}:
                 _remove(other)

@@ -62,7 +62,12 @@ def tariff_of(provider: CloudProvider, started: int) -> Tariff:
     def prices(market: Market, now: int) -> PriceSeries:
         return provider.prices(market, since, now)
 
-    return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
+    return Tariff(rule_of, prices)
+
+
+def rule_of(market: Market) -> BillingRule:
+    """The billing rule of a market's cloud as it is today."""
+    return rule_of_cloud(market.cloud)
 
 
 def spent(state: RunState, now: int, tariff: Tariff) -> int:

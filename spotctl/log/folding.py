@@ -97,6 +97,37 @@ def _began(state: RunState, event: ev.RunBegan, at: int) -> RunState:
     return _changed(state, began=event, started=at, quotas=event.quotas)
 
 
+_LAST: Mapping[type[Event], str] = {ev.Planned: "planned", ev.LoginAwaited: "login", ev.RunEnded: "ended"}
+_ALL: Mapping[type[Event], str] = {ev.Sent: "sent", ev.Corrected: "corrections", ev.RowsLost: "lost"}
+_LAST_OF_MACHINE: Mapping[type[Event], str] = {ev.CardsUsed: "gpus", ev.TrafficCounted: "traffic"}
+"""Where the state keeps events as they are: the last one of a kind, all of them, or the last one of
+each machine, and when it was."""
+
+
+def _kept(state: RunState, event: Any, at: int) -> RunState:  # noqa: ANN401 - of a kind in the tables above
+    kind = type(event)
+    if kind in _LAST_OF_MACHINE:
+        name = _LAST_OF_MACHINE[kind]
+        return _machine(state, event.id, **{name: event, f"{name}_at": at})
+    if kind in _LAST:
+        return _changed(state, **{_LAST[kind]: event})
+
+    if kind is ev.Corrected and event.id not in state.machines:
+        raise KeyError(event.id)
+    name = _ALL[kind]
+    return _changed(state, **{name: (*getattr(state, name), event)})
+
+
+def _decided(state: RunState, event: ev.Decided, _: int) -> RunState:
+    """Keeps the first departure to each market at some terms: figures differ from one to the next."""
+    new = list[str]()
+    for text in dict.fromkeys(event.departures):
+        terms = text.partition(", where ")[0]
+        if not any(known.startswith(terms) for known in state.left_plan):
+            new.append(text)
+    return _changed(state, reason=event.reason, left_plan=(*state.left_plan, *new))
+
+
 def _intended(state: RunState, event: Intended, _: int) -> RunState:
     return _changed(state, intents=max(state.intents, event.intent), open={**state.open, event.intent: event})
 
@@ -184,8 +215,9 @@ def _settled(state: RunState, event: ev.OrderSettled, _: int) -> RunState:
 def _renewed(state: RunState, event: ev.Renewed, _: int) -> RunState:
     intent = state.open.get(event.intent)
     if isinstance(intent, ev.RenewIntended):
-        until, alive = intent.lease_until, [name for name in intent.machines if state.machines[name].alive]
-        state = _machines(state, alive, lambda held: _changed(held, lease_until=max(until, held.lease_until)))
+        alive = [held for name in intent.machines if (held := state.machines[name]).alive]
+        until = intent.lease_until
+        state = _with(state, (_changed(held, lease_until=max(until, held.lease_until)) for held in alive))
     return _closed(state, event.intent)
 
 
@@ -208,7 +240,7 @@ def _bid_changed(state: RunState, event: ev.BidChanged, at: int) -> RunState:
 
 def _leaves(state: RunState, event: ev.ReturnScheduled, _: int) -> RunState:
     if event.machines:
-        return _machines(state, event.machines, lambda held: _changed(held, leaves_at=event.at))
+        return _machines(state, event.machines, leaves_at=event.at)
     leaving = replace(state.allocations[event.allocation], leaves_at=event.at)
     return _changed(state, allocations={**state.allocations, event.allocation: leaving})
 
@@ -257,9 +289,9 @@ def _progressed(state: RunState, event: ev.Progressed, at: int) -> RunState:
 
 def _turns(state: RunState, event: ev.Progressed) -> RunState:
     """Machines that began or stopped to work, and work that was repeated."""
-    ready, left = {moment.id: moment.at for moment in event.ready}, {moment.id: moment.at for moment in event.left}
-    state = _machines(state, ready, lambda held: _turned(held, ready[held.id], works=True))
-    state = _machines(state, left, lambda held: _turned(held, left[held.id], works=False))
+    for works, moments in ((True, event.ready), (False, event.left)):
+        at_of = {moment.id: moment.at for moment in moments if moment.id in state.machines}
+        state = _with(state, [_turned(state.machines[name], at, works=works) for name, at in at_of.items()])
     if state.resumed_clock is None:
         state = _changed(state, resumed_clock=event.resumed_clock)
     return _changed(state, redone=(*state.redone, *event.redone)) if event.redone else state
@@ -316,7 +348,7 @@ def _worked(state: RunState, **changes: Any) -> RunState:  # noqa: ANN401 - of a
 def _budget_set(state: RunState, event: ev.BudgetSet, _: int) -> RunState:
     """Machines that leave alone do so for the earlier budget, or for other jobs, which ask again."""
     leaving = [held.id for held in state.alive if held.leaves_at is not None]
-    state = _machines(state, leaving, lambda held: _changed(held, leaves_at=None))
+    state = _machines(state, leaving, leaves_at=None)
     return _changed(state, budget_set=event.limit, over_budget={})
 
 
@@ -334,22 +366,22 @@ def _priced(state: RunState, event: ev.Priced, _: int) -> RunState:
     return _changed(state, prices={**state.prices, event.market: event})
 
 
-def _corrected(state: RunState, event: ev.Corrected, _: int) -> RunState:
-    if event.id not in state.machines:
-        raise KeyError(event.id)
-    return _changed(state, corrections=(*state.corrections, event))
-
-
 def _closed(state: RunState, intent: int) -> RunState:
     return _changed(state, open={number: event for number, event in state.open.items() if number != intent})
 
 
 def _machine(state: RunState, name: str, **changes: Any) -> RunState:  # noqa: ANN401 - of any field
-    return _machines(state, (name,), lambda held: _changed(held, **changes))
+    return _machines(state, (name,), **changes)
 
 
-def _machines(state: RunState, ids: Iterable[str], change: Callable[[Held], Held]) -> RunState:
-    changed = {name: change(state.machines[name]) for name in ids if name in state.machines}
+def _machines(state: RunState, ids: Iterable[str], **changes: Any) -> RunState:  # noqa: ANN401 - of any field
+    """Gives fields of machines the same new values; a machine that is not known is left out."""
+    known = (state.machines[name] for name in ids if name in state.machines)
+    return _with(state, (_changed(held, **changes) for held in known))
+
+
+def _with(state: RunState, machines: Iterable[Held]) -> RunState:
+    changed = {held.id: held for held in machines}
     return _changed(state, machines={**state.machines, **changed}) if changed else state
 
 
@@ -369,29 +401,15 @@ def _backed_off(
 _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.RunBegan: _began,
     ev.QuotasShared: lambda state, event, _: _changed(state, quotas=event.quotas, waits=event.waits),
-    ev.Planned: lambda state, event, _: _changed(state, planned=event),
-    # The first departure to each market at some terms: figures differ from one to the next.
-    ev.Decided: lambda state, event, _: _changed(
-        state,
-        reason=event.reason,
-        left_plan=(
-            *state.left_plan,
-            *(
-                text
-                for text in dict.fromkeys(event.departures)
-                if not any(known.startswith(text.partition(", where ")[0]) for known in state.left_plan)
-            ),
-        ),
-    ),
+    ev.Planned: _kept,
+    ev.Decided: _decided,
     ev.RentIntended: _ordered,
     ev.Rented: _rented,
     ev.RentRefused: _refused,
     ev.OrderSettled: _settled,
     ev.RenewIntended: _intended,
     ev.Renewed: _renewed,
-    ev.ReturnIntended: lambda state, event, at: _machines(
-        _intended(state, event, at), event.machines, lambda held: _changed(held, returned_at=at)
-    ),
+    ev.ReturnIntended: lambda state, event, at: _machines(_intended(state, event, at), event.machines, returned_at=at),
     ev.Returned: lambda state, event, _: _closed(state, event.intent),
     ev.ReturnScheduled: _leaves,
     ev.BidIntended: _bids_more,
@@ -402,11 +420,11 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.BootSilent: _silent,
     ev.MachineRan: lambda state, event, at: _machine(state, event.id, running=True, ran=at, stage="agent"),
     ev.MachineWarned: _warned,
-    ev.CardsUsed: lambda state, event, at: _machine(state, event.id, gpus=event, gpus_at=at),
-    ev.TrafficCounted: lambda state, event, at: _machine(state, event.id, traffic=event, traffic_at=at),
+    ev.CardsUsed: _kept,
+    ev.TrafficCounted: _kept,
     ev.MachineEnded: _ended,
     ev.MachineListedAgain: lambda state, event, _: _machine(state, event.id, ended=None, end_reason=""),
-    ev.Sent: lambda state, event, _: _changed(state, sent=(*state.sent, event)),
+    ev.Sent: _kept,
     ev.Progressed: _progressed,
     ev.AttemptBegan: _attempt_began,
     ev.AttemptStopped: _attempt_stopped,
@@ -414,13 +432,13 @@ _STEPS: Mapping[type[Event], Callable[[RunState, Any, int], RunState]] = {
     ev.SetupFailed: lambda state, *_: _worked(state, setups_failed=state.work.setups_failed + 1),
     ev.BudgetExceeded: lambda state, event, _: _changed(state, over_budget={**state.over_budget, event.action: event}),
     ev.BudgetSet: _budget_set,
-    ev.LoginAwaited: lambda state, event, _: _changed(state, login=event),
+    ev.LoginAwaited: _kept,
     ev.LoginWorks: lambda state, *_: _changed(state, login=None),
     ev.ClockStood: lambda state, event, _: _changed(state, stood_seconds=event.seconds),
     ev.StopRequested: _stop,
-    ev.RunEnded: lambda state, event, _: _changed(state, ended=event),
+    ev.RunEnded: _kept,
     ev.Priced: _priced,
-    ev.Corrected: _corrected,
-    ev.RowsLost: lambda state, event, _: _changed(state, lost=(*state.lost, event)),
+    ev.Corrected: _kept,
+    ev.RowsLost: _kept,
 }
 """The change that each event makes to the state. Other events are for reports and the ledger, and change nothing."""

@@ -5,9 +5,7 @@ not begun has a file, as long as it may still begin. Only one process can remove
 which begins the job, or `spotctl stop`, which withdraws it. The files of a launcher that was killed remain.
 """
 
-import fcntl
 import os
-import time
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from math import inf
@@ -16,6 +14,7 @@ from types import TracebackType
 
 import msgspec
 
+from agileml.runtime.ground import is_locked, take_lock
 from pricing_data.atomic_write import atomic_write
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import Paths, make_private_folder
@@ -29,11 +28,13 @@ class JobLock(AbstractContextManager["JobLock"]):
         make_private_folder(folder.parent)
         make_private_folder(folder)
         path = folder / f"{job}.lock"
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not any(_try_lock(self._descriptor, fcntl.LOCK_EX, pause) for pause in _PAUSES):
+        try:
+            # A process that only checks the lock holds it for a moment.
+            self._descriptor = take_lock(path, seconds=_CHECK_SECONDS)
+        except BlockingIOError:
             holder = path.read_text().strip() or "unknown"
-            os.close(self._descriptor)
-            raise AlreadyRunning(f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)")
+            told = f"job {job} is already running as process {holder}"
+            raise AlreadyRunning(f"{told} ('spotctl stop {job}' stops it)") from None
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, str(os.getpid()).encode())
 
@@ -41,8 +42,7 @@ class JobLock(AbstractContextManager["JobLock"]):
         os.close(self._descriptor)
 
 
-_PAUSES = (0.0, 0.02, 0.1)
-"""Seconds before attempts: a process that only checks the lock holds it for a moment."""
+_CHECK_SECONDS = 0.12
 
 
 def runner_of(folder: Path, job: str) -> int | None:
@@ -55,23 +55,7 @@ def runner_of(folder: Path, job: str) -> int | None:
 
 def is_running(folder: Path, job: str) -> bool:
     """Whether a process holds the lock of a job."""
-    try:
-        descriptor = os.open(folder / f"{job}.lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        return not _try_lock(descriptor, fcntl.LOCK_SH)
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int, kind: int, pause: float = 0.0) -> bool:
-    time.sleep(pause)
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return is_locked(folder / f"{job}.lock")
 
 
 def is_used_elsewhere(folder: Path) -> bool:

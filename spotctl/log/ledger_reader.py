@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bidbrain.billing import rule_of_cloud
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import format_time
@@ -15,7 +14,7 @@ from spotctl.home.errors import BadRequest, UnreadableJob
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
 from spotctl.log import store
-from spotctl.log.budget import Tariff
+from spotctl.log.budget import Tariff, rule_of
 from spotctl.log.event_json import job_of, log_rows
 from spotctl.log.events import Corrected, Decided, QuotasShared, Renewed, RenewIntended, RunBegan, RunEnded
 from spotctl.log.folding import fold
@@ -125,7 +124,7 @@ def stored(known: Callable[[], Library]) -> Tariff:
             )
         return series.held_until(now).window(series.first, now)
 
-    return Tariff(lambda market: rule_of_cloud(market.cloud), prices)
+    return Tariff(rule_of, prices)
 
 
 def stored_prices(settings: Settings) -> Tariff:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agileml.runtime.ground import move
 from pricing_data.units import counted
 from spotctl.home.paths import Paths
 from spotctl.home.wall_clock import wall_us
@@ -171,10 +172,10 @@ def repair(paths: Paths) -> tuple[Salvaged, Path | None]:
     for end in ("", "-wal", "-shm"):
         part = paths.log.with_name(paths.log.name + end)
         if part.exists():
-            part.rename(kept.with_name(kept.name + end))
+            move(part, kept.with_name(kept.name + end))
     # An empty file shows that there was a log, even if the log itself was removed.
     kept.touch()
-    new.rename(paths.log)
+    move(new, paths.log)
     store.begun_marker(new).unlink(missing_ok=True)
     return salvaged, kept
 

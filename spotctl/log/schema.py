@@ -102,9 +102,9 @@ class ChainEnd(NamedTuple):
         return ChainEnd(self.run, job, first, number, link_of(self.link, number, content))
 
 
-def checksum(run: str, at: int, kind: str, body: str) -> int:
+def checksum(*values: object) -> int:
     """The checksum of what a row says: one changed byte is always found."""
-    return crc32(f"{run}\0{at}\0{kind}\0{body}".encode(errors="replace"))
+    return crc32("\0".join(map(str, values)).encode(errors="replace"))
 
 
 def link_of(before: int, number: int, content: int) -> int:
@@ -169,7 +169,7 @@ def chain_ends(db: sqlite3.Connection, of: str | None = None) -> dict[str, Chain
     ends = dict[str, ChainEnd]()
     for *values, expected in db.execute(_ENDS) if of is None else db.execute(f"{_ENDS} WHERE run = ?", (of,)):
         end = ChainEnd(*values)
-        if _digest(end) != expected:
+        if checksum(*end) != expected:
             raise ValueError(f"the number of rows of run {end.run} was changed")
         ends[end.run] = end
     return ends
@@ -177,11 +177,7 @@ def chain_ends(db: sqlite3.Connection, of: str | None = None) -> dict[str, Chain
 
 def put_ends(db: sqlite3.Connection | sqlite3.Cursor, ends: Iterable[ChainEnd]) -> None:
     """Writes the new ends of chains."""
-    db.executemany(_PUT_END, [(*end, _digest(end)) for end in ends])
-
-
-def _digest(values: Iterable[object]) -> int:
-    return crc32("\0".join(map(str, values)).encode(errors="replace"))
+    db.executemany(_PUT_END, [(*end, checksum(*end)) for end in ends])
 
 
 def put_final(
@@ -192,7 +188,7 @@ def put_final(
     db.executemany(
         f"INSERT OR REPLACE INTO {table} (run, last_row, link, format, content, lines, checksum)"  # noqa: S608 - a table of ours
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(*of_run, _digest(of_run)) for of_run in values],
+        [(*of_run, checksum(*of_run)) for of_run in values],
     )
 
 
@@ -203,7 +199,7 @@ def final(db: sqlite3.Connection, table: str, ends: Mapping[str, ChainEnd]) -> d
         run, last_row, link, made, content, lines = values
         end = ends.get(run)
         is_of_end = end is not None and (last_row, link, made) == (end.rows, end.link, FINAL_FORMAT)
-        if is_of_end and _digest(values) == expected:
+        if is_of_end and checksum(*values) == expected:
             known[run] = content, lines
     return known
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from agileml.runtime.ground import replaced
 from spotctl.files.job.spec import Notify
 from spotctl.home.errors import BadRequest
 
@@ -121,12 +122,8 @@ def keep_addresses(path: Path, addresses: Notify) -> None:
     """Writes the addresses, unless they are there."""
     if read_addresses(path) == addresses:
         return
-    new = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            named = [("webhook", addresses.webhook), ("heartbeat", addresses.heartbeat)]
-            named += [("to", address) for address in addresses.to]
-            file.writelines(f"{name}={address}\n" for name, address in named if address is not None)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    named = [("webhook", addresses.webhook), ("heartbeat", addresses.heartbeat)]
+    named += [("to", address) for address in addresses.to]
+    with replaced(path) as new:
+        new.touch(0o600)
+        new.write_text("".join(f"{name}={address}\n" for name, address in named if address is not None))

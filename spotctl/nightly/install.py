@@ -5,10 +5,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from agileml.runtime.ground import replaced
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
 from spotctl.home.errors import BadRequest
@@ -146,9 +148,8 @@ def install(
     state_dir.install(nightly)
 
     # The script that starts the nights, and what it needs; it must not need free space later.
-    script = state_dir.supervisor.with_suffix(".new")
-    script.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
-    script.replace(state_dir.supervisor)
+    with replaced(state_dir.supervisor) as script:
+        script.write_text(_SCRIPT.read_text("utf-8"), "utf-8")
     state_dir.starts.create()
     environment.keep_addresses(state_dir.addresses, spec.notify)
 
@@ -190,11 +191,13 @@ def trouble(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
 def renewal(state_dir: StateDir, nightly: Installed, timers: Timers) -> str:
     """How to renew a timer that an older version installed; empty if it is up to date."""
     try:
-        current = timers.is_supervised(nightly, state_dir.home) and _is_current(state_dir.supervisor)
+        is_supervised = timers.is_supervised(nightly, state_dir.home)
     except BadRequest as error:
         return str(error)
-    if current:
-        return ""
+    # A script that is gone must be renewed as well.
+    with suppress(OSError):
+        if is_supervised and state_dir.supervisor.read_bytes() == _SCRIPT.read_bytes():
+            return ""
     return (
         "installed by an older version, so a night that cannot start Python is not reported; renew it with:"
         f" {install_command(nightly)}"
@@ -208,13 +211,6 @@ def install_command(nightly: Installed) -> str:
         words += ["--deadline", f"{nightly.hours.deadline:%H:%M}"]
     words += ["--scheduler", nightly.scheduler]
     return shlex.join([*words, "--metrics", nightly.metrics] if nightly.metrics else words)
-
-
-def _is_current(supervisor: Path) -> bool:
-    try:
-        return supervisor.read_bytes() == _SCRIPT.read_bytes()
-    except OSError:
-        return False
 
 
 def _variables(spec: JobSpec) -> tuple[str, ...]:

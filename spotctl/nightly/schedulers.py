@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import time
 from pathlib import Path
 
+from agileml.runtime.ground import replaced
 from spotctl.home.errors import BadRequest
 
 LONGEST_LINE = 990
@@ -241,9 +242,8 @@ class UserManager:
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         for unit, text in ((service_unit(name), service_text), (timer_unit(name), timer_text)):
-            part = self.folder / f".{unit}.part"
-            part.write_text(text, "utf-8")
-            part.replace(self.folder / unit)
+            with replaced(self.folder / unit) as part:
+                part.write_text(text, "utf-8")
         self._must("daemon-reload")
         self._must("enable", timer_unit(name))
         # A running timer picks up a new schedule only after a restart.

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from agileml.runtime.ground import replaced
 from pricing_data.units import SECOND
-from spotctl.agent.files import replace_json, sync_folder
+from spotctl.agent.files import replace_json
 from spotctl.home.errors import BadRequest
 from spotctl.home.paths import KEPT_DAYS
 from spotctl.log.jobs import is_running
@@ -99,17 +100,9 @@ class StartRecord:
         """Reserves the space for all lines, unless that was done."""
         if self.path.exists():
             return
-        new = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        try:
-            with new.open("xb") as file:
-                new.chmod(0o600)
-                file.write(_padded(b"") * SLOTS)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.path)
-        finally:
-            new.unlink(missing_ok=True)
-        sync_folder(self.path.parent)
+        with replaced(self.path, lasting=True) as new:
+            new.touch(0o600)
+            new.write_bytes(_padded(b"") * SLOTS)
 
     def read(self) -> tuple[list[NightStart], int]:
         """The starts, oldest first, and the number of lines that cannot be read. BadRequest: no line can be."""

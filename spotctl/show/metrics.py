@@ -19,9 +19,11 @@ from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
+from agileml.runtime.ground import replaced
 from bidbrain.billing import usd
 from pricing_data.units import SECOND
 from spotctl.home.errors import BadRequest
@@ -265,8 +267,7 @@ def _place(place: str, remark: Callable[[str], None], home: Path) -> Iterator[Ca
             if path.is_dir():
                 raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
             # The file stays as it is: monitoring may read it at any moment.
-            _temporary(path).touch()
-            _temporary(path).unlink()
+            TemporaryFile(dir=path.parent).close()
         except OSError as error:
             raise BadRequest(f"--metrics {path}: cannot be written: {error.strerror}") from error
         yield _Replacing(path, remark)
@@ -281,25 +282,16 @@ class _Replacing:
 
     def __call__(self, text: str) -> None:
         try:
-            temporary = _temporary(self._path)
-            try:
-                # Others can read it if its user has opened it to them.
-                mode = stat.S_IMODE(self._path.stat().st_mode) if self._path.exists() else _ONLY_OWNER
-                temporary.touch(_ONLY_OWNER)
-                temporary.write_text(text)
-                temporary.chmod(mode)
-                temporary.replace(self._path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            # Others can read it if its user has opened it to them.
+            mode = stat.S_IMODE(self._path.stat().st_mode) if self._path.exists() else _ONLY_OWNER
+            with replaced(self._path) as new:
+                new.touch(_ONLY_OWNER)
+                new.write_text(text)
+                new.chmod(mode)
         except OSError as error:
             if not self._failed:
                 self._remark(f"--metrics {self._path}: cannot be written: {error.strerror}; the run continues")
             self._failed = True
-
-
-def _temporary(path: Path) -> Path:
-    # The node exporter reads every *.prom of its folder, so the new file must not have that suffix yet.
-    return path.with_name(f"{path.name}.{os.getpid()}")
 
 
 @contextmanager

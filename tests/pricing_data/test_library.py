@@ -211,7 +211,7 @@ def test_a_store_without_room_keeps_no_statistics(kept: PriceStore, monkeypatch:
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("pricing_data.store.manifest.sync", full)
+    monkeypatch.setattr("pricing_data.store.draft.sync", full)
     Library(kept).keep_statistics()
     monkeypatch.undo()
     assert_agrees(kept)

@@ -36,6 +36,7 @@ from agileml.protocol.messages import Tally, Version
 from agileml.runtime.blob_store import UnreadableBlob
 from agileml.runtime.checkpoints import ModelCheckpoints
 from agileml.runtime.controller_process import Memory
+from agileml.runtime.ground import replaced
 from agileml.runtime.output import show
 from agileml.runtime.rendezvous import FolderRendezvous
 
@@ -239,10 +240,8 @@ def save_checkpoint(
         "losses": {str(k): loss for k, loss in losses.items() if k < batch * settings.batch},
         "layers": heads,
     }
-    new = path.with_suffix(".new")
-    with new.open("wb") as file:
+    with replaced(path) as new, new.open("wb") as file:
         np.savez(file, **{_ABOUT: np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
-    new.replace(path)
 
 
 def _terms(settings: ElasticSettings) -> str:

@@ -3,15 +3,15 @@
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from agileml.runtime.ground import move, sync
 from spotctl.agent.errors import BadCheckpoint
-from spotctl.agent.files import replace_json, sync_folder
+from spotctl.agent.files import replace_json
 
 _LOG = logging.getLogger(__name__)
 _MANIFEST = "manifest.json"
@@ -54,8 +54,8 @@ class Checkpoints:
                 raise BadCheckpoint(f"{new}: save wrote no file into its folder")
             body = {"place": asdict(position), "files": files}
             replace_json(new / _MANIFEST, {"body": body, "sha256": _digest_of(body)}, lasting=True)
-            new.rename(target)
-            sync_folder(self.folder)
+            move(new, target)
+            sync(self.folder)
         except OSError as error:
             raise BadCheckpoint(f"{target}: cannot be written: {error.strerror or error}") from error
         self._drop_old(new.name)
@@ -97,11 +97,10 @@ def _digests(folder: Path) -> dict[str, str]:
     digests = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
+            sync(path)
             digests[path.relative_to(folder).as_posix()] = _digest(path)
         elif path.is_dir():
-            sync_folder(path)
+            sync(path)
     return digests
 
 

@@ -8,7 +8,6 @@ import logging
 import os
 import posixpath
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from typing import Any
 
 from agileml.errors import Unrecoverable
 from agileml.runtime.blob_store import BlobStore, fetch_file, file_pieces
+from agileml.runtime.ground import refilled
 from spotctl.agent.container.payload import OTHER_NODE
 from spotctl.agent.data.locations import MACHINE, StoreIdentity, store_at
 from spotctl.agent.data.patience import is_temporary
@@ -115,23 +115,21 @@ class StoredCheckpoints:
 
     def _restore(self, stem: str, folder: Path) -> CheckpointRecord:
         record, names, values = self._record(stem)
-        new = folder.with_name(f".{folder.name}")
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
-        for i, name in enumerate(names):
-            fetch_file(self._store, f"{stem}.{i}", new / name)
-        times: dict[Path, int] = {}
-        for name, changed in zip(names, values["times"], strict=False):
-            times[new / name] = changed
-            # A folder changes with its files.
-            times |= {new / above: max(changed, times.get(new / above, 0)) for above in Path(name).parents[:-1]}
-        for path, changed in times.items():
-            os.utime(path, ns=(changed, changed))
-        for name, target in values["links"].items():
-            (new / name).symlink_to(target)
+        with refilled(folder) as new:
+            for i, name in enumerate(names):
+                fetch_file(self._store, f"{stem}.{i}", new / name)
 
-        shutil.rmtree(folder, ignore_errors=True)
-        new.rename(folder)
+            times: dict[Path, int] = {}
+            for name, changed in zip(names, values["times"], strict=False):
+                times[new / name] = changed
+                # A folder changes with its files.
+                for above in Path(name).parents[:-1]:
+                    times[new / above] = max(changed, times.get(new / above, 0))
+            for path, changed in times.items():
+                os.utime(path, ns=(changed, changed))
+
+            for name, target in values["links"].items():
+                (new / name).symlink_to(target)
         return record
 
     def _record(self, stem: str) -> tuple[CheckpointRecord, list[str], dict[str, Any]]:

@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import Any
 
+from agileml.runtime.ground import move
 from spotctl.agent.data.stores import Bucket, NoSuchObject, StoreRefused
 from spotctl.agent.errors import TransferFailed
 
@@ -125,7 +126,7 @@ def fetch_set(bucket: Bucket, digest: str, cache: Path) -> Path:
         tree = work / "tree"
         shutil.rmtree(tree, ignore_errors=True)
         build(listed, _taker(listed, work), tree)
-        tree.rename(kept)
+        move(tree, kept)
         shutil.rmtree(work, ignore_errors=True)
     (path,) = kept.iterdir()
     return path
@@ -196,7 +197,7 @@ def _fetch_file(bucket: Bucket, digest: str, folder: Path, has_failed: Event) ->
 
     if hashed.hexdigest() != digest:
         raise StoreRefused(f"{FILES}{digest} is damaged: remove it from the bucket, and launch the job again")
-    part.rename(folder / digest)
+    move(part, folder / digest)
 
 
 def _has_arrived(path: Path, size: int) -> bool:
@@ -221,7 +222,7 @@ def _taker(listed: DataSet, contents: Path) -> Callable[[str, Path], None]:
 
 def build(listed: DataSet, take: Callable[[str, Path], object], tree: Path) -> None:
     """Makes a folder with the parts of a data set below `tree`; `take` makes a file of it at a path."""
-    tree.mkdir()
+    tree.mkdir(exist_ok=True)
     for path in listed.folders:
         (tree / path).mkdir(parents=True, exist_ok=True)
     for path, file in listed.files.items():

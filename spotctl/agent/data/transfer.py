@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from agileml.runtime.blob_store import file_pieces
+from agileml.runtime.ground import locked, refilled, replaced
 from spotctl.agent.data.locations import MACHINE, ObjectPlace, StoreIdentity, place_of
 from spotctl.agent.data.sets import WHOLE, DataSet, SetLocation, build, describe, fetch_set, kept_set, read_whole
 from spotctl.agent.data.stores import StoreRefused
 from spotctl.agent.errors import TransferFailed
-from spotctl.agent.files import exclusive
 
 FolderListing = tuple[tuple[str, int, int, int], ...]
 """The files below a folder: name, size, modification time and inode."""
@@ -90,7 +90,7 @@ def _kept_copy(location: str, cache: Path, who: StoreIdentity, near: str, say: C
         key = hashlib.sha256(location.encode(errors="surrogateescape") + listed.content()).hexdigest()[:24]
         kept = cache / key / source.name
         # Machines on one computer share its cache.
-        with exclusive(cache / ".lock"):
+        with locked(cache / ".lock"):
             if not kept.exists():
                 _copy_folder(listed, source, kept)
     except OSError as error:
@@ -125,9 +125,8 @@ def deliver(folder: Path, destination: str, who: StoreIdentity = MACHINE) -> Non
         for name, *_ in files:
             path = target / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f".{path.name}.{os.getpid()}")
-            shutil.copyfile(folder / name, part)
-            part.replace(path)
+            with replaced(path) as part:
+                shutil.copyfile(folder / name, part)
     except OSError as error:
         message = f"output {target}: cannot be written: {error.strerror or error}; make room there"
         raise TransferFailed(message) from error
@@ -144,7 +143,7 @@ def _copy_set(stored: SetLocation, cache: Path, who: StoreIdentity) -> Path:
     place = _place(stored.bucket, who)
     assert place is not None
     try:
-        with exclusive(cache / ".lock"):
+        with locked(cache / ".lock"):
             return fetch_set(place.bucket, stored.digest, cache)
     except OSError as error:
         raise TransferFailed(f"data {stored}: {_reason(error)}") from error
@@ -158,7 +157,7 @@ def _copy_near_set(
     if near is None:
         return
     try:
-        with exclusive(cache / ".lock"):
+        with locked(cache / ".lock"):
             if not kept_set(cache, near.digest).exists():
                 place = place_of(near.bucket, who)
                 assert place is not None
@@ -181,7 +180,7 @@ def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
     """Copies the objects below a prefix, or one object, to the cache once, and returns their path."""
     kept = cache / hashlib.sha256(location.encode()).hexdigest()[:24] / location.rstrip("/").rpartition("/")[2]
     try:
-        with exclusive(cache / ".lock"):
+        with locked(cache / ".lock"):
             if not kept.exists():
                 _download(place, kept)
     except OSError as error:
@@ -191,25 +190,21 @@ def _copy_objects(location: str, place: ObjectPlace, cache: Path) -> Path:
 
 def _download(place: ObjectPlace, kept: Path) -> None:
     """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
-    new = kept.parent.with_name(f".{kept.parent.name}")
-    shutil.rmtree(new, ignore_errors=True)
+    with refilled(kept.parent) as new:
+        top, single = new / kept.name, place.prefix.rstrip("/")
+        keys = [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
+        files = {key: top / key[len(place.prefix) :] for key in keys}
+        if not files and single and place.bucket.exists(single):
+            files = {single: top}
+        if not files:
+            raise StoreRefused("there is no such object, and none below it; correct it in the job file")
 
-    single, keys = place.prefix.rstrip("/"), [key for key in place.bucket.list(place.prefix) if not key.endswith("/")]
-    files = {key: new / kept.name / key[len(place.prefix) :] for key in keys}
-    if not files and single and place.bucket.exists(single):
-        files = {single: new / kept.name}
-    if not files:
-        raise StoreRefused("there is no such object, and none below it; correct it in the job file")
-
-    for key, path in files.items():
-        if not path.is_relative_to(new / kept.name) or ".." in path.parts:
-            raise StoreRefused(f"the object {key} has a name that cannot be a file's")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            file.writelines(place.bucket.get(key))
-
-    shutil.rmtree(kept.parent, ignore_errors=True)
-    new.rename(kept.parent)
+        for key, path in files.items():
+            if not path.is_relative_to(top) or ".." in path.parts:
+                raise StoreRefused(f"the object {key} has a name that cannot be a file's")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.writelines(place.bucket.get(key))
 
 
 def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
@@ -222,9 +217,5 @@ def _upload(folder: Path, place: ObjectPlace, destination: str) -> None:
 
 def _copy_folder(listed: DataSet, source: Path, kept: Path) -> None:
     """Copies to a temporary folder and renames it, so that a copy that exists is complete."""
-    new = kept.parent.with_name(f".{kept.parent.name}")
-    shutil.rmtree(new, ignore_errors=True)
-    kept.parent.parent.mkdir(parents=True, exist_ok=True)
-    build(listed, lambda path, target: shutil.copyfile(source.parent / path, target), new)
-    shutil.rmtree(kept.parent, ignore_errors=True)
-    new.rename(kept.parent)
+    with refilled(kept.parent) as new:
+        build(listed, lambda path, target: shutil.copyfile(source.parent / path, target), new)

@@ -13,6 +13,7 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
+from agileml.runtime.ground import move
 from spotctl.agent import layout
 from spotctl.agent.errors import AgentError, TransferFailed
 
@@ -65,7 +66,7 @@ def main() -> int:
             fetch(url, sha256, incoming / "wheel")
             unpack(incoming / "wheel", incoming / "unpacked")
         if not target.is_dir():
-            (incoming / "unpacked").rename(target)
+            move(incoming / "unpacked", target)
     except (AgentError, OSError, zipfile.BadZipFile) as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

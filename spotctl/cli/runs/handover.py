@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from agileml.runtime.ground import move
 from spotctl.cli.boundary import DONE
 from spotctl.home.paths import Paths, make_private_folder
 from spotctl.log.jobs import is_running
@@ -108,7 +109,7 @@ def started_runner(task: RunnerTask) -> Iterator[StartedRunner]:
             stderr=file,
             start_new_session=True,
         )
-        path = Path(file.name).rename(paths.runner_output(child.pid))
+        path = move(Path(file.name), paths.runner_output(child.pid))
     assert child.stdin is not None
     with path.open("rb") as output:
         # A runner that has ended already has said why.

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from agileml.runtime.ground import replaced
 from bidbrain.arrays import Floats
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs, Placement
 from bidbrain.gavel.rounds import SPREAD
@@ -301,6 +302,5 @@ def write_throughput(path: Path, job: str, kind: str, plan: ParallelPlan, batch:
     entry["throughputs"][kind], entry["scale"] = plan.samples_per_second / batch, workers
     interval = [speed / batch for speed in plan.interval]
     entry.setdefault("estimates", {})[kind] = {"basis": _BASES[plan.basis], "interval": interval}
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(json.dumps(content, indent=2) + "\n")
-    new.replace(path)
+    with replaced(path) as new:
+        new.write_text(json.dumps(content, indent=2) + "\n")

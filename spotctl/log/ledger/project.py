@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from bidbrain.billing import Bill, BillingRule, Charge, End, Life, billing_rule, rule_of_cloud
+from bidbrain.billing import Bill, BillingRule, Charge, End, Life, billing_rule
 from bidbrain.errors import TooLittleHistory
 from pricing_data.errors import PricingDataError
 from pricing_data.market import NO_ZONE, Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, SECOND
 from spotctl.home.errors import SpotctlError
-from spotctl.log.budget import LISTING_DELAY, Tariff, bill_of, life_of, seconds_of, sent_amount
+from spotctl.log.budget import LISTING_DELAY, Tariff, bill_of, life_of, rule_of, seconds_of, sent_amount
 from spotctl.log.events import Priced
 from spotctl.log.ledger.rows import ChargeKind, CostSoFar, LedgerRow, Use
 from spotctl.log.ledger.same_work import UseSpan, replacements, use_spans
@@ -189,7 +189,7 @@ def _unrecorded(market: Market, _: int) -> PriceSeries:
     raise AssertionError(f"the log of an ended run has the prices of {market}")
 
 
-RECORDED_ONLY = Tariff(lambda market: rule_of_cloud(market.cloud), _unrecorded)
+RECORDED_ONLY = Tariff(rule_of, _unrecorded)
 """The tariff for runs whose log has all prices."""
 
 

@@ -21,6 +21,7 @@ from threading import Event, Lock
 from typing import Any
 
 from agileml.runtime.blob_store import BlobStore
+from agileml.runtime.ground import refilled
 from spotctl.agent.data.locations import MACHINE, StoreIdentity, place_of
 from spotctl.agent.errors import AgentError
 from spotctl.home.cloud import cloud_of, rented_clouds
@@ -115,10 +116,9 @@ def restore_rendezvous(source: Path, folder: Path) -> None:
     if folder.exists():
         resume_state.check_rendezvous(folder)
         return
-    part = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.copytree(source, part)
-    part.chmod(0o700)
-    part.rename(folder)
+    with refilled(folder) as part:
+        shutil.copytree(source, part, dirs_exist_ok=True)
+        part.chmod(0o700)
 
 
 def _lines(values: Mapping[str, Any]) -> list[str]:

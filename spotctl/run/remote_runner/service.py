@@ -5,7 +5,6 @@ service goes on when the connection closes. A parent process restarts a runner t
 runner needs is in the log.
 """
 
-import fcntl
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from agileml.runtime.ground import take_lock
 from spotctl.agent.lease.self_deletion import system_variables
 from spotctl.run.remote_runner.start import ROOT, RunnerStart
 
@@ -24,9 +24,8 @@ _AGAIN_SECONDS, _MAX_STARTS = 2.0, 20
 def main() -> int:
     """Starts the service unless it runs already; the line that this prints is for the launcher."""
     start = RunnerStart(**json.load(sys.stdin))
-    lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = take_lock(Path(_LOCK), seconds=0.0)
     except BlockingIOError:
         print("running")  # noqa: T201
         return 0

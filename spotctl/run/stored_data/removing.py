@@ -5,24 +5,25 @@ That is data sets that no other home uses either, and copies for machines that a
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from typing import Any
 
+from agileml.runtime.ground import locked, move
 from pricing_data.units import DAY
 from spotctl.agent.data.locations import StoreIdentity, place_of
 from spotctl.agent.data.sets import CONNECTIONS, FILES, FOLDER, SETS, WHOLE, DataSet, SetLocation, read_whole
 from spotctl.agent.data.stores import Bucket, NoSuchObject, StoreRefused
-from spotctl.agent.files import exclusive, replace_json
+from spotctl.agent.files import replace_json
 from spotctl.files.job.data_places import copy_in
 from spotctl.home.config import Settings
 from spotctl.home.errors import BadRequest
@@ -158,13 +159,13 @@ def unused_copies(settings: Settings, days: int) -> list[UnusedCopy]:
 def remove_copies(settings: Settings, copies: Sequence[UnusedCopy]) -> list[str]:
     """Removes copies, unless a job has used them since; returns what could not be removed."""
     failures = list[str]()
-    with exclusive(Paths(settings.home).cache / ".lock"):
+    with locked(Paths(settings.home).cache / ".lock"):
         for copy in copies:
             try:
                 if _used(copy.folder) == copy.used:
                     # Without its name, it is no copy any more, however the removal ends.
                     leaving = copy.folder.with_name(f".{copy.folder.name.lstrip('.')}")
-                    copy.folder.rename(leaving)
+                    move(copy.folder, leaving)
                     shutil.rmtree(leaving)
             except OSError as error:
                 failures.append(f"data {copy.folder}: not all was removed: {error.strerror or error}")
@@ -253,12 +254,12 @@ class DataUses:
 
     def note(self, use: DataUse) -> None:
         """Notes that a job uses a data set."""
-        with exclusive(self._lock):
+        with locked(self._lock):
             known = {known.location: known for known in self.all()}
             self._write({**known, use.location: use})
 
     def forget(self, locations: Collection[SetLocation]) -> None:
-        with exclusive(self._lock):
+        with locked(self._lock):
             self._write({use.location: use for use in self.all() if use.location not in locations})
 
     def _write(self, uses: Mapping[SetLocation, DataUse]) -> None:
@@ -276,12 +277,10 @@ def store_lock(home: Path, *, to_remove: bool) -> Iterator[None]:
     BadRequest: data is to be removed, and a launch stores some at this moment. A launch waits for the end of a removal.
     """
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(home / ".storing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    seconds = 0.0 if to_remove else inf
+    with ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if to_remove else fcntl.LOCK_SH)
+            held.enter_context(locked(home / ".storing", shared=not to_remove, seconds=seconds))
         except BlockingIOError:
             raise BadRequest("a launch of this home is storing data: remove old data when that has ended") from None
         yield
-    finally:
-        os.close(descriptor)

@@ -23,6 +23,7 @@ from typing import Any
 import spotctl.agent
 import spotctl.clouds.link
 import spotctl.clouds.local
+from agileml.runtime import ground
 from spotctl.agent.container.payload import Payload
 from spotctl.clouds.link import MachineLink
 from spotctl.clouds.local.provider import LocalProvider, LocalSettings
@@ -37,7 +38,12 @@ ORDER = MachineRequest(
 )
 RENEWED = markets.CLOSES - 1
 
-_OURS = (spotctl.agent.__path__[0], spotctl.clouds.local.__path__[0], spotctl.clouds.link.__file__)
+_OURS = (
+    spotctl.agent.__path__[0],
+    spotctl.clouds.local.__path__[0],
+    spotctl.clouds.link.__file__,
+    ground.__file__,
+)
 _EVENTS = ("open", "os.", "fcntl.", "subprocess.", "shutil.", "tempfile.")
 
 
