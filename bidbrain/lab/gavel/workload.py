@@ -12,7 +12,7 @@ from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.estimator import BadFingerprint, pairs_of_new
 from bidbrain.gavel.problem import Cluster, Entity, Placement
-from bidbrain.gavel.rounds import SPREAD
+from bidbrain.lab.gavel.rounds import SPREAD
 
 _MAX_ROUNDS = 10_000_000
 

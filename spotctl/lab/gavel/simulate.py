@@ -16,7 +16,7 @@ from bidbrain.arrays import Floats
 from bidbrain.gavel.estimator import BadFingerprint
 from bidbrain.gavel.problem import Cluster, Entity
 from bidbrain.gavel.queue import ENTITY_POLICIES, MEAN_COMPLETION
-from bidbrain.gavel.rounds import SPREAD
+from bidbrain.lab.gavel.rounds import SPREAD
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget
 from bidbrain.lab.gavel.simulator.published import (
     DROPS,

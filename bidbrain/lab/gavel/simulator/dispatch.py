@@ -16,7 +16,7 @@ from bidbrain.gavel.policies.base import Policy
 from bidbrain.gavel.policies.baselines import Agnostic, isolated_policy, isolated_shares, proportional_policy
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterAllocation, ClusterJobs, Pairs
-from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
+from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
 from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, Throughputs
 
 # Smaller shares are rounding errors of zero.

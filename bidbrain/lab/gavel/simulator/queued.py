@@ -4,8 +4,8 @@ import numpy as np
 
 from bidbrain.arrays import Floats, Ints
 from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
-from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.gavel.scheduler import next_round
+from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.lab.gavel.workload import ClusterSimulation
 
 
