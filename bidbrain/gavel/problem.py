@@ -223,14 +223,16 @@ class ShareColumns:
         jobs, cluster = self.problem.jobs, self.problem.cluster
         return (
             at_most(
-                lambda m: f"job {jobs.ids[m]!r}: at most all of the time",
+                "job {!r}: at most all of the time",
+                jobs.ids,
                 job,
                 column,
                 np.ones(len(job)),
                 np.ones(len(jobs.ids)),
             ),
             at_most(
-                lambda j: f"type {cluster.types[j]!r}: at most its {cluster.workers[j]:g} workers",
+                "type {0[0]!r}: at most its {0[1]:g} workers",
+                list(zip(cluster.types, cluster.workers.tolist(), strict=True)),
                 self.type,
                 np.arange(self.count),
                 self.held,

@@ -198,14 +198,16 @@ class DeadlineProgram:
         self._cell, self._rowed = job * len(ends) + interval, np.zeros(spans.size, dtype=bool)
         jobs, columns, self._undone = np.arange(len(spans)), np.arange(len(job)), len(job) + np.arange(len(spans))
         work = at_least(
-            lambda m: f"job {batch.names[m]!r}: its deadline",
+            "job {!r}: its deadline",
+            batch.names,
             np.append(job, jobs),
             np.append(columns, self._undone),
             np.append(self._done, np.ones(len(jobs))),
             np.ones(len(jobs)),
         )
         workers = at_most(
-            lambda i: f"type {batch.types[i % types]!r}: its workers until {ends[i // types]:g} s",
+            "type {0[0]!r}: its workers until {0[1]:g} s",
+            [(name, end) for end in ends.tolist() for name in batch.types],
             interval * types + kind,
             columns,
             batch.scale[job] * self._part,
@@ -268,6 +270,6 @@ class DeadlineProgram:
             here = np.flatnonzero(row[self._cell] >= 0)
             self._solver.add_rows(
                 at_most(
-                    lambda _: "one type at a time", row[self._cell[here]], here, self._part[here], np.ones(len(new))
+                    "one type at a time", new, row[self._cell[here]], here, self._part[here], np.ones(len(new))
                 )
             )

@@ -218,9 +218,9 @@ def progress_rows(columns: ShareColumns, best: Floats, jobs: Ints, levels: Float
     row = np.full(len(best), -1)
     row[jobs] = np.arange(len(jobs))
     counted = row[job] >= 0
-    ids = columns.problem.jobs.ids
     return ConstraintRows(
-        lambda i: f"job {ids[jobs[i]]!r}: its level",
+        "job {!r}: its level",
+        [columns.problem.jobs.ids[job] for job in jobs.tolist()],
         np.concatenate([row[job[counted]], np.arange(len(jobs))]),
         np.concatenate([column[counted], level]),
         np.concatenate([(throughput / best[job])[counted], -levels]),

@@ -170,13 +170,15 @@ class _BudgetBatch:
     def rows(self) -> ConstraintRows:
         """All work is done."""
         ids = self.columns.problem.jobs.ids
-        return at_least(lambda i: f"job {ids[self.jobs[i]]!r}: all its steps", *self.work, np.ones(len(self.jobs)))
+        names = [ids[job] for job in self.jobs.tolist()]
+        return at_least("job {!r}: all its steps", names, *self.work, np.ones(len(names)))
 
     def program(self, budget: float) -> LinearProgram:
         """Columns are those of X, as time, and the makespan in units of the longest job."""
         count = self.columns.count
         money = at_most(
-            lambda _: f"budget_usd: {budget:g}",
+            "budget_usd: {:g}",
+            (budget,),
             np.zeros(count, dtype=np.int64),
             np.arange(count),
             self.usd / budget,

@@ -326,17 +326,19 @@ class _Sieve:
         cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
         group, passed = cell // types, np.arange(len(left) - types)
         level = ConstraintRows(
-            lambda g: f"group {of[g]} of jobs: its level",
+            "group {} of jobs: its level",
+            of,
             np.concatenate([group, every]),
             np.concatenate([cell, np.full(len(of), z)]),
             np.concatenate([progress.ravel(), -objective.slope[of]]),
             objective.base[of],
             np.full(len(of), INF),
         )
-        time = at_most(lambda g: f"group {of[g]} of jobs: its time", group, cell, np.ones(z), np.ones(len(of)))
+        time = at_most("group {} of jobs: its time", of, group, cell, np.ones(z), np.ones(len(of)))
         stage = 0 if groups.stage is None else groups.stage[of[group]] * types
         workers = at_most(
-            lambda j: f"type {j % types}: its workers",
+            "type {}: its workers",
+            np.arange(len(left)) % types,
             np.concatenate([cell % types + stage, np.arange(len(left)), passed, passed + types]),
             np.concatenate([cell, np.full(len(left), z), z + 1 + passed, z + 1 + passed]),
             np.concatenate([np.repeat(groups.held[of], types), per_z, np.ones(len(passed)), -np.ones(len(passed))]),
