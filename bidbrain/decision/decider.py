@@ -46,10 +46,6 @@ PAID_MARGIN = 1.25
 what exceeds it is paid in every hour."""
 
 
-def _free(_: Rent) -> int:
-    return 0
-
-
 @dataclass(frozen=True, slots=True)
 class Decider:
     """A strategy within a job's limits, itself a strategy: decisions depend only on the situation.
@@ -78,7 +74,7 @@ class Decider:
     look: int = LOOK_AGAIN
     speed: float = 1.0
     roaming: Roaming | None = None
-    held_price: Callable[[Rent], int] = _free
+    held_price: Callable[[Rent], int] | None = None
     caps_bids: bool = False
     most_bid: int | None = None
     reserved: tuple[ReservedOffer, ...] = ()
@@ -202,7 +198,8 @@ class Decider:
         """The most that one machine of a purchase can cost until the end of its first lease."""
         lease = self.slow_leases.get(rent.offer.market, self.lease)
         bill = self.billing.bill(Life(0, lease, End.LEFT), rent.highest_price)
-        return usd(bill.amount + self.held_price(rent) * -(-lease // SECOND))
+        kept = 0 if self.held_price is None else self.held_price(rent) * -(-lease // SECOND)
+        return usd(bill.amount + kept)
 
     def _unhurried(self, situation: Situation) -> Decision:
         """Decides as for a job without a deadline."""
@@ -294,8 +291,10 @@ class Decider:
         if self.worth is None or (left.missing <= _ROUNDING and not on_demand):
             return ""
         up = bool(situation.offers)
-        spell = situation.spell() or SpotSpell.begun(up=up)
-        if spell.up is not up:
+        spell = None if situation.spell is None else situation.spell()
+        if spell is None:
+            spell = SpotSpell.begun(up=up)
+        elif spell.up is not up:
             spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
         # The plan counts time on demand: `worth` was built with the length of the job on on-demand machines.
         time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)

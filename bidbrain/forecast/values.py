@@ -42,10 +42,6 @@ class LaunchTimes:
         return LaunchTimes(round(self.order * factor), round(self.ending * factor))
 
 
-def _stays(_from: Market, _to: Market) -> float:
-    return 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class ForecastJob:
     """A job as its decision object plays it.
@@ -79,7 +75,7 @@ class ForecastJob:
     scaling: float = 0.0
     speed_spread: float = 0.0
     saved_gb: float | None = None
-    moving: Callable[[Market, Market], float] = _stays
+    moving: Callable[[Market, Market], float] | None = None
     at_end: End = End.LEFT
     most_decisions: int = 6000
     most_nodes: int = 0
@@ -177,10 +173,14 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
         dollars = _bill(job, histories, rent, life)
         before = bills.get(market, MarketBill(market, 0, 0.0))
         bills[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
+
+    if job.moving is None:
+        return tuple(bills.values())
     worked = sorted((tenure for tenure in run.tenures if tenure.ready < tenure.end), key=lambda tenure: tenure.ready)
     for origin, target in pairwise(tenure.rent.offer.market for tenure in worked):
         # The region that sends a checkpoint bills it.
-        bills[origin] = replace(bills[origin], usd=bills[origin].usd + job.moving(origin, target))
+        dollars = bills[origin].usd + job.moving(origin, target)
+        bills[origin] = replace(bills[origin], usd=dollars)
     return tuple(bills.values())
 
 

@@ -77,9 +77,14 @@ def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, f
         length = queue.terms.round_seconds * 2.0 ** max(0, number // _FINE_ROUNDS - 1)
         if before_that is not None and before_that.machines == previous.machines:
             length = max(length, unchanged_seconds(previous))
-        jobs = [_with(job, previous, queue.now) for job in queue.jobs]
-        for before, job in zip(queue.jobs, jobs, strict=True):
-            delay[job.name] = job.swap_seconds if job.holds() and not before.holds() else delay[job.name]
+        jobs = []
+        for job in queue.jobs:
+            held = previous.machines.get(job.name, {})
+            if held and not job.holds():
+                delay[job.name] = job.swap_seconds
+            since = job.since if bool(held) == bool(job.holds()) else queue.now
+            jobs.append(replace(job, held=held, since=since))
+
         running = [job for job in jobs if job.holds()]
         soonest = [delay[job.name] + left[job.name] / job.speed(job.held) for job in running]
         if not running and all(job.since == queue.now for job in jobs) and number:
@@ -120,13 +125,6 @@ def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
         min((end for end in ends if end is not None), default=None),
         None if None in ends else max(end for end in ends if end is not None),
     )
-
-
-def _with(job: QueueJob, decided: QueueRound, now: float) -> QueueJob:
-    """The job with the machines of the round."""
-    held = decided.machines.get(job.name, {})
-    since = job.since if bool(held) == bool(job.holds()) else now
-    return replace(job, held=held, since=since)
 
 
 def _after(

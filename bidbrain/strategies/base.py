@@ -171,10 +171,6 @@ class SavedState:
     gigabytes: float
 
 
-def _unknown() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Situation:
     """All that a strategy knows when it decides. `price` answers for this moment only.
@@ -202,7 +198,7 @@ class Situation:
     usd_reserved: float = 0.0
     record: SpotRecord = UNTRIED
     unsaved: float = 0.0
-    spell: Callable[[], SpotSpell | None] = _unknown
+    spell: Callable[[], SpotSpell | None] | None = None
     deadline: int | None = None
     looks: Callable[[], tuple[Look, ...]] = tuple
     saved: SavedState | None = None

@@ -6,7 +6,7 @@ time); endings and time count half for every `HALF_LIFE` since. Between looks th
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -46,9 +46,15 @@ class KnownSpells:
     @classmethod
     def of(cls, spans: Iterable[AvailabilitySpan], now: int) -> "KnownSpells":
         """The knowledge at a moment, from spans of one market that ended before."""
-        looks = list(_looks(spans, now))
+        # A look: the moment, whether spot was there, and whether it stayed so until the next look. Where one span
+        # begins when another ends, the one that begins says how it goes on; of several, the longest.
+        known = sorted(part for span in spans if (part := span.before(now)) is not None)
+        ends = {span.until: (span.up and span.ended != "evicted", False) for span in known}
+        begins = {span.since: (span.up, span.until > span.since) for span in known}
+        looks = [(at, up, lasts) for at, (up, lasts) in sorted({**ends, **begins}.items())]
         if not looks:
             return UNSEEN
+
         endings, expected = [0.0, 0.0], [0.0, 0.0]
         begun = looks[0][0]
         for (at, up, lasts), (later, then, _) in pairwise(looks):
@@ -143,18 +149,6 @@ def with_rate(known: KnownSpells, hazard: Hazard) -> KnownSpells:
     usual = UNRECORDED.evictions / UNRECORDED.hours if hazard.kind == "prior" else _USUAL_RATE
     shift = min(max(usual / rate, 1 / _MAX_SHIFT), _MAX_SHIFT)
     return known if abs(shift - 1) < _ROUNDING else known.with_endings(_PUBLISHED_WEIGHT, _PUBLISHED_WEIGHT * shift)
-
-
-def _looks(spans: Iterable[AvailabilitySpan], now: int) -> Iterator[tuple[int, bool, bool]]:
-    """Moments in order, whether spot was there, and whether it stayed so until the next look.
-
-    Where one span begins when another ends, the one that begins says how it goes on; of several, the longest.
-    """
-    known = sorted(part for span in spans if (part := span.before(now)) is not None)
-    ends = {span.until: (span.up and span.ended != "evicted", False) for span in known}
-    begins = {span.since: (span.up, span.until > span.since) for span in known}
-    for at, (up, lasts) in sorted({**ends, **begins}.items()):
-        yield at, up, lasts
 
 
 GAP = 10 * MINUTE

@@ -1,7 +1,7 @@
 """The registered strategies: turns a name and inputs into a strategy that is ready to run; and the default strategy for
 each billing rule, with the reason, which names the replays behind the choice."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import expm1, inf, nan
 
@@ -142,11 +142,21 @@ def lookahead_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ..
 
 
 def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
-    margins = {offer.market: _margin(offer, inputs) for offer in inputs.offers if offer.market in inputs.hosts}
-    hazards = {offer.market: _hazard_at_bid(offer, inputs, margins) for offer in inputs.offers}
-    fresh, old = (
-        {market: Prospects.of(hazard, inputs.billing, age) for market, hazard in hazards.items()} for age in (0, 1)
-    )
+    margins = dict[Market, float]()
+    hazards = dict[Market, Hazard | None]()
+    for offer in inputs.offers:
+        market = offer.market
+        if market not in inputs.hosts:
+            hazards[market] = inputs.hazards[market]
+            continue
+        # A market of hosts: above its price, the margin at which a machine's work is cheapest, its time included.
+        hosts = inputs.hosts[market]
+        price = int(inputs.histories[market].prices[-1])
+        margin = margins[market] = hosts.margin(price, offer.on_demand, bid_terms(offer, inputs))
+        hazards[market] = hosts.hazard(round(price * (1 + margin)))
+
+    fresh = {market: Prospects.of(hazard, inputs.billing, 0) for market, hazard in hazards.items()}
+    old = {market: Prospects.of(hazard, inputs.billing, 1) for market, hazard in hazards.items()}
     if argument and not (argument.isdecimal() and int(argument)):
         raise BadStrategy(f"{name!r}: {argument!r} is not a number of pools (write price-capacity:3)")
     pools = int(argument) if argument else POOLS
@@ -163,12 +173,6 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
     return StrategySetup(name, strategy, AGILE, reliable=True)
 
 
-def _margin(offer: Offer, inputs: StrategyInputs) -> float:
-    """The margin above the price of a market of hosts at which a machine's work is cheapest, its time included."""
-    price = int(inputs.histories[offer.market].prices[-1])
-    return inputs.hosts[offer.market].margin(price, offer.on_demand, bid_terms(offer, inputs))
-
-
 def bid_terms(offer: Offer, inputs: StrategyInputs) -> BidTerms:
     """The terms by which bids for a machine of a market of hosts are compared."""
     baseline, overheads = inputs.baseline, inputs.overheads
@@ -181,13 +185,6 @@ def bid_terms(offer: Offer, inputs: StrategyInputs) -> BidTerms:
         disk_usd_per_hour=0.0,
         time_usd_per_hour=usual * offer.nu / (baseline.machines * baseline.offer.nu),
     )
-
-
-def _hazard_at_bid(offer: Offer, inputs: StrategyInputs, margins: Mapping[Market, float]) -> Hazard | None:
-    if offer.market not in margins:
-        return inputs.hazards[offer.market]
-    price = int(inputs.histories[offer.market].prices[-1])
-    return inputs.hosts[offer.market].hazard(round(price * (1 + margins[offer.market])))
 
 
 def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:

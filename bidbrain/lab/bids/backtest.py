@@ -208,7 +208,10 @@ class _Course:
         own, began = self.market.own, self.market.hour
         ran = own is not None and own.runs
         until = (floor(began / LOOK_HOURS + _DONE) + 1) * LOOK_HOURS
-        ends = self.works_from + self._time_of(self.left)
+        # No checkpoint is written at the end.
+        terms = self.job.terms
+        checkpoints = max(ceil(self.left / terms.checkpoint_every_hours - _DONE) - 1, 0)
+        ends = self.works_from + (self.left + checkpoints * terms.checkpoint_hours)
         now = self.market.advance(min(until, ends) if ran else until)
         if own is None:
             return
@@ -266,8 +269,3 @@ class _Course:
         """The work of whole cycles since the run began to work."""
         cycles = floor(max(self.market.hour - self.works_from, 0.0) / self._cycle + _DONE)
         return min(cycles * self.job.terms.checkpoint_every_hours, self.left)
-
-    def _time_of(self, work: float) -> float:
-        """How long some work takes with its checkpoints; none is written at the end."""
-        every = self.job.terms.checkpoint_every_hours
-        return work + max(ceil(work / every - _DONE) - 1, 0) * self.job.terms.checkpoint_hours

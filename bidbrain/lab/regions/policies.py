@@ -9,7 +9,6 @@ decides.
 that has refused is not asked again in the same step, as a market that has refused rests in a run.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from bidbrain.billing import billing_rule
@@ -28,16 +27,7 @@ from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 ONE_ZONE = "up-one-zone"
 
-_POLICIES: dict[str, Callable[[Window], ZonePolicy]] = {
-    "on-demand": lambda _: OnDemandThroughout(),
-    ONE_ZONE: lambda _: UniformInOneZone(),
-    "up-switch": lambda _: LastResort(UniformWithFailover()),
-    "skynomad": lambda _: LastResort(SkyNomad()),
-    "regions": lambda _: DecidedRegions(),
-    "optimal": lambda window: BestSchedule(cheapest(window)),
-    "optimal-published": lambda window: BestSchedule(published_plan(window)),
-}
-NAMES = tuple(_POLICIES)
+NAMES = ("on-demand", ONE_ZONE, "up-switch", "skynomad", "regions", "optimal", "optimal-published")
 ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
 """Policies of jobs that work with fewer machines than they want: those with a net that holds at any speed."""
 
@@ -51,7 +41,28 @@ def played(window: Window, name: str) -> list[PlayedWindow]:
         usd = float(window.record.on_demand.min()) * window.job.machines * hours
         missed = not window.rules.published
         return [PlayedWindow(name, window, Spending(machines=usd), 0, 0, missed=missed, course=())]
-    return [play(window, _POLICIES[name](window), name)]
+    return [play(window, _policy(name, window), name)]
+
+
+def _policy(name: str, window: Window) -> ZonePolicy:
+    """A new policy for one window; those with foresight read all of it."""
+    policy: ZonePolicy
+    match name:
+        case "on-demand":
+            policy = OnDemandThroughout()
+        case "up-one-zone":
+            policy = UniformInOneZone()
+        case "up-switch":
+            policy = LastResort(UniformWithFailover())
+        case "skynomad":
+            policy = LastResort(SkyNomad())
+        case "regions":
+            policy = DecidedRegions()
+        case "optimal":
+            policy = BestSchedule(cheapest(window))
+        case _:
+            policy = BestSchedule(published_plan(window))
+    return policy
 
 
 _ON_DEMAND, _SPOT, _NOTHING = "on-demand", "spot", "nothing"

@@ -33,6 +33,12 @@ class Queued:
 
     def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:  # noqa: ARG002
         """The jobs that hold machines in the scheduler's next round."""
+        budget = None
+        if self._budget is not None:
+            received = [part for mine in self._received.values() for part in mine.items()]
+            spent = sum((self._prices.get(kind, 0.0) * seconds / 3600 for kind, seconds in received), 0.0)
+            budget = max(self._budget - spent, 1e-9)
+
         jobs = {str(m): m for m in active.tolist()}
         queue = JobQueue(
             now,
@@ -40,7 +46,7 @@ class Queued:
             tuple(self._job(m, steps_left) for m in jobs.values()),
             self._terms,
             self._prices,
-            None if self._budget is None else max(self._budget - self._spent(), 1e-9),
+            budget,
         )
         self._last = next_round(queue, self._last)
         self.allocations += 1
@@ -85,7 +91,3 @@ class Queued:
             held={kind: workers} if kind else {},
             swap_seconds=scenario.checkpoint_seconds,
         )
-
-    def _spent(self) -> float:
-        received = [part for mine in self._received.values() for part in mine.items()]
-        return sum((self._prices.get(kind, 0.0) * seconds / 3600 for kind, seconds in received), 0.0)
