@@ -127,6 +127,7 @@ class Solver:
             self._highs.setOptionValue(name, value)
         if dual:
             self._highs.setOptionValue("simplex_strategy", _DUAL_SIMPLEX)
+
         self._highs.passModel(_model(program))
         if start is not None:
             basis = highspy.HighsBasis()
@@ -142,6 +143,7 @@ class Solver:
                 # The program may change back: its last optimum is nearer than where the proof ended.
                 self._highs.setBasis(self._last)
             raise CannotHold("no values satisfy all constraints")
+
         for option, once, always in _RETRY_OPTIONS:
             if self._highs.getModelStatus() == HighsModelStatus.kOptimal:
                 break
@@ -149,11 +151,13 @@ class Solver:
             self._highs.setOptionValue(option, once)
             self._highs.run()
             self._highs.setOptionValue(option, always)
+
         status = self._highs.getModelStatus()
         if status != HighsModelStatus.kOptimal:
             raise self._reason(status)
         if self._brief:
             self._last = self._highs.getBasis()
+
         solution = self._highs.getSolution()
         return LpSolution(np.array(solution.col_value), self._highs.getObjectiveValue(), np.array(solution.row_dual))
 
@@ -234,10 +238,12 @@ class GrowingSolver:
         self._place[core] = np.arange(len(core))
         self._inside = core
         kinds = []
+
         for kind in program.rows:
             kept = self._place[kind.columns] >= 0
             columns = self._place[kind.columns[kept]]
             kinds.append(replace(kind, rows=kind.rows[kept], columns=columns, values=kind.values[kept]))
+
         within = LinearProgram(program.gain[core], program.lower[core], program.upper[core], tuple(kinds))
         self._solver = Solver(within)
 
@@ -264,6 +270,7 @@ class GrowingSolver:
                 x = np.zeros(len(self._gain))
                 x[self._inside] = solution.x
                 return LpSolution(x, solution.value, solution.prices)
+
             # Only the best few: most others stop paying once those have entered.
             most = len(solution.prices)
             self._enter(wanted if len(wanted) <= most else wanted[np.argpartition(-worth[wanted], most)[:most]])

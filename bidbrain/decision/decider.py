@@ -94,6 +94,7 @@ class Decider:
         """Decides what to rent and return now. Buys nothing whose first lease costs more than the budget has left."""
         if self.reserved:
             return self._with_reserved(situation)
+
         if self.limits.together:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
@@ -101,8 +102,10 @@ class Decider:
                 holding for holding in situation.holdings if holding.leaves_at is None or holding.leaves_at > soon
             )
             situation = replace(situation, holdings=staying, leaving=machines_leaving(situation, staying))
+
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
+
         highest = partial(self._highest_bid, situation)
         if self.caps_bids:
             # Strategies compare only bids that may be made.
@@ -110,9 +113,11 @@ class Decider:
             if most is not None:
                 offers = tuple(offer for offer in offers if situation.price(offer) <= most)
             situation = replace(situation, offers=offers, highest_bid=highest)
+
         decided = self._decided(situation)
         if self.caps_bids:
             decided = with_capped_bids(decided, highest, self.most_bid)
+
         rent = next((action for action in decided.actions if isinstance(action, Rent)), None)
         if rent is not None:
             paying, saved = situation, situation.saved
@@ -120,6 +125,7 @@ class Decider:
                 moving = self.roaming.move_usd(saved.market, rent.offer.market, saved.gigabytes)
                 paying = replace(situation, usd_left=situation.usd_left - moving)
             decided = self._allowance.allowed(decided, paying)
+
         return self._without_part(decided, situation) if self.limits.together else decided
 
     def _highest_bid(self, situation: Situation, offer: Offer) -> int:
@@ -145,6 +151,7 @@ class Decider:
         part = reserved_part(self.reserved, situation, terms)
         if part.is_all:
             return Decision(part.actions, part.wake_at, part.reason)
+
         # The rest of the job is decided by a decider without what the reserved machines do.
         limits = self.limits
         if part.machines:
@@ -153,6 +160,7 @@ class Decider:
                 least=max(self.limits.least - part.machines, 0),
                 most=self.limits.most - part.machines,
             )
+
         full = max(self.baseline.machines - floor(part.nu / self.baseline.offer.nu + _ROUNDING), 1)
         beside = replace(
             self,
@@ -169,14 +177,17 @@ class Decider:
     def _decided(self, situation: Situation) -> Decision:
         if self.deadline is None or not isfinite(situation.work_left):
             return self._unhurried(situation)
+
         # On-demand machines that a market grants now; the cheapest ones, if the gang may move.
         resort = self.baseline
         if self.roaming is not None:
             resort = self.roaming.last_resort(situation, self._gang(self.deadline))
+
         resort = granted_on_demand(resort, self.offers, self.most_nu, self.limits, situation.refused)
         decider = self if resort is self.baseline else replace(self, baseline=resort)
         if decider.fallback.machines:
             return decider._in_time(situation, self.deadline)
+
         return self._unhurried(situation)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
@@ -207,11 +218,13 @@ class Decider:
             return decided
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
+
         wanted = self.strategy.decide(situation)
         if not situation.offers and not situation.holdings and not wanted.actions and self.fallback.machines:
             return self._on_demand(situation, "no spot market is available: on demand until one is")
         if wanted.actions:
             return wanted
+
         missing = self._completing(situation) if self.limits.together else refill(self.strategy, situation)
         return missing or wanted
 
@@ -229,6 +242,7 @@ class Decider:
         if fallback.machines < self.baseline.machines and left.slack < startup:
             # The on-demand machines that quotas allow would be late: only more spot machines help.
             return self._as_fast_as_possible(situation, left, PRESSED)
+
         # One more eviction could cost the deadline.
         endangered = left.on_spot > 0 and left.slack < left.leave
         if endangered and (moved := self._leave_spot(situation, left)) is not None:
@@ -237,11 +251,13 @@ class Decider:
             return self._on_demand_if_granted(situation, left, PRESSED)
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
+
         record, why = situation.record, ""
         if self.limits.together:
             why = self._stays_on_demand(situation, fallback_end(record) if left_failing_spot(record) else None)
         if why := why or self._slack_is_scarce(situation, left):
             return self._on_demand_if_granted(situation, left, why)
+
         return self._patient(situation, left)
 
     def _on_demand_if_granted(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
@@ -261,12 +277,14 @@ class Decider:
         """Moves the gang to where it is cheapest, unless the move would lose its work."""
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
+
         wanted = roaming.decide(situation, self._gang(deadline))
         if self.limits.shrinks and not any(isinstance(action, Rent) for action in wanted.actions):
             gone = {action.allocation for action in wanted.actions if isinstance(action, Return)}
             kept = tuple(holding for holding in situation.holdings if holding.allocation not in gone)
             short = self._completing(replace(situation, holdings=kept))
             wanted = wanted if short is None else replace(short, actions=(*wanted.actions, *short.actions))
+
         changing = bool(wanted.actions) or left.missing > _ROUNDING
         return replace(wanted, wake_at=self._next_look(situation, left, wanted, changing=changing))
 
@@ -287,20 +305,24 @@ class Decider:
         """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost less."""
         if self.strategy.name == ON_DEMAND:
             return "on demand, as the job says"
+
         on_demand = bool(situation.on_demand)
         if self.worth is None or (left.missing <= _ROUNDING and not on_demand):
             return ""
+
         up = bool(situation.offers)
         spell = None if situation.spell is None else situation.spell()
         if spell is None:
             spell = SpotSpell.begun(up=up)
         elif spell.up is not up:
             spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
+
         # The plan counts time on demand: `worth` was built with the length of the job on on-demand machines.
         time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
+
         return f"{left.slack / HOUR:.2f} h of slack: below {least / HOUR:.2f} h, on-demand is cheaper"
 
     def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
@@ -314,8 +336,10 @@ class Decider:
         if not on_demand:
             waits = not rents and not spot
             return Decision(actions, wake_at, f"waits for spot, with {_hours(left)}" if waits else wanted.reason)
+
         if situation.offers and not rents and left.missing <= _ROUNDING:
             return Decision((), wake_at, f"stays on demand: {wanted.reason}")
+
         # A gang's current machines run until the new ones have started.
         at = situation.now + self.overheads.startup if rents and self.limits.together else None
         # One machine is granted or not, and the market may have none.
@@ -344,6 +368,7 @@ class Decider:
         wanted = Rent(offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None)
         if wanted.machines <= 0:
             return None
+
         # Where more machines are allowed, the current ones run until the new ones have started.
         both = (
             self.limits.together or self._allowance.room(situation, situation.holdings).free(wanted) >= wanted.machines
@@ -352,6 +377,7 @@ class Decider:
         loses = left.slack < left.move and not (both and situation.record.resumes)
         if loses or self._allowance.room(situation, kept).free(wanted) < wanted.machines:
             return None
+
         # Machines that were to leave later would take the room until then.
         back = (
             Return(holding.allocation, at, replaced=both) for holding in spot if at is None or holding.leaves_at is None
@@ -363,17 +389,20 @@ class Decider:
         soon = situation.now + self.look
         if left.missing <= _ROUNDING:
             return Decision((), soon, why)
+
         offer, running = self.baseline.offer, self._running(situation)
         missing = left.missing * self.fallback.machines * offer.nu
         wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
         if self.limits.together and not running:
             back = tuple(Return(holding.allocation) for holding in situation.holdings)
             return Decision((*back, wanted), soon, why)
+
         slower = any(holding.rent.spot and holding.rent.offer.nu < offer.nu for holding in running)
         if self.limits.shrinks and any(holding.rent.spot for holding in running):
             # A gang is on spot or on demand as a whole, so one that lacks nodes on spot moves with all of them.
             whole = self._leave_spot(situation, left)
             return Decision((), soon, why) if whole is None else replace(whole, reason=why)
+
         full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines
         moved = self._leave_spot(situation, left) if full and slower and left.pressed(self.look) else None
         return moved or Decision((wanted,), soon, why)
@@ -393,8 +422,10 @@ class Decider:
             spot = min((situation.price(offer) / offer.nu for offer in situation.offers), default=inf)
             why = reason_to_leave_spot(record, spot / listed, situation.now)
             return f"{why}: on demand" if why and not situation.holdings else ""
+
         if not record.resumes:
             return _NO_CHECKPOINT
+
         return "stays on demand until spot markets are calmer" if until is not None and situation.now < until else ""
 
     def _gang_fallback(self, situation: Situation) -> Decision | None:
@@ -404,10 +435,12 @@ class Decider:
             return self._on_demand(situation, why) if why and self.fallback.machines else None
         if why:
             return self._on_demand(situation, why)
+
         wanted = self.strategy.decide(replace(situation, holdings=()))
         back = [action for action in wanted.actions if isinstance(action, Rent) and action.spot]
         if not back:
             return self._completing(situation) or Decision((), wanted.wake_at, f"stays on demand: {wanted.reason}")
+
         # The current machines run until the new ones have started.
         at = situation.now + self.overheads.startup
         returns = (Return(holding.allocation, at, replaced=True) for holding in situation.on_demand)
@@ -422,9 +455,11 @@ class Decider:
         rents = any(isinstance(action, Rent) for action in decided.actions)
         if rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
             return decided
+
         returned = {action.allocation for action in decided.actions if isinstance(action, Return)}
         if returned & {holding.allocation for holding in situation.on_demand}:
             return decided
+
         back = tuple(Return(holding.allocation) for holding in part if holding.allocation not in returned)
         return replace(decided, actions=(*decided.actions, *back))
 
@@ -433,15 +468,18 @@ class Decider:
         held = sum(holding.rent.machines for holding in situation.holdings)
         if not 0 < held < self.limits.most:
             return None
+
         short, like = self.limits.most - held, situation.holdings[0].rent
         sells = situation.sells(like)
         if not sells and held >= self.limits.least:
             why = f"continues with {held} of {self.limits.most} nodes: their market has no more now"
             return Decision((), situation.now + LOOK_AGAIN, why)
+
         if not sells:
             cheapest = cheapest_spot(situation)
             offer = self.baseline.offer if cheapest is None else cheapest
             like = Rent(offer, short, None if cheapest is None else offer.on_demand)
+
         why = f"{held} of {self.limits.most} nodes are running"
         return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
 

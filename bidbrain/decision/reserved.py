@@ -143,8 +143,10 @@ def _for_gang(
             return [], [Return(holding.allocation) for holding in staying]
         done = [Return(holding.allocation) for holding in others if holding.leaves_at is None and has >= limits.least]
         return [more] if more.machines else [], done
+
     if others and not situation.record.resumes:
         return [], []
+
     rents = [
         _bought(each, limits.most, free, situation, terms)
         for each in sorted(free, key=lambda each: (each.per_work, each.leave))
@@ -153,6 +155,7 @@ def _for_gang(
     chosen = next((rent for rent in rents if rent.machines >= max(limits.least, 1)), None)
     if chosen is None:
         return [], []
+
     # What runs now works until the reserved machines have started.
     at = situation.now + terms.overheads.startup
     return [chosen], [Return(holding.allocation, at, replaced=True) for holding in others]
@@ -172,11 +175,13 @@ def _for_many(
         # Slower machines could take the room of those that a deadline needs.
         if situation.deadline is not None and each.offer.nu < situation.baseline.offer.nu:
             continue
+
         rent = _bought(each, wanted, free, situation, terms)
         if rent.machines:
             rents.append(rent)
             nu += rent.machines * each.offer.nu
             machines += rent.machines
+
     return rents, _displaced(nu, machines, situation, terms) if rents else []
 
 
@@ -190,11 +195,13 @@ def _displaced(nu: float, machines: int, situation: Situation, terms: ReservedTe
 
     others = sorted((holding for holding in situation.holdings if not is_reserved(holding)), key=price)
     returns = list[Return]()
+
     for holding in others:
         nu, machines = nu + holding.nu, machines + holding.rent.machines
         if nu > situation.most_nu * (1 + _ROUNDING) or machines > terms.limits.most:
             returns.append(Return(holding.allocation, situation.now, replaced=True))
             nu, machines = nu - holding.nu, machines - holding.rent.machines
+
     return returns
 
 
@@ -218,6 +225,7 @@ def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) 
     demand."""
     if not isfinite(situation.work_left):
         return True
+
     over, startup = terms.overheads, terms.overheads.startup
     begin = situation.now + startup
     rate = min(each.machines, terms.limits.most) * each.offer.nu * terms.speed
@@ -228,6 +236,7 @@ def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) 
         return True
     if rest <= 0:
         return begin + situation.work_left / rate <= situation.deadline
+
     moved = startup + over.eviction + 2 * over.resize
     return each.leave + moved + rest / (terms.full * terms.speed) <= situation.deadline
 

@@ -121,6 +121,7 @@ class Roaming:
         soon = situation.now + self.around
         if chosen.action != START or chosen.zone is None:
             return Decision((*lost,), soon, reason)
+
         offer = self.offers[chosen.zone]
         rent = Rent(offer, gang.nodes, offer.on_demand if chosen.spot else None)
         leaves = situation.now + gang.delay
@@ -138,6 +139,7 @@ class Roaming:
         saved = situation.saved
         if saved is not None and (home := self._zone(saved.market)) is not None:
             usd += self.usd_per_gb[home] * saved.gigabytes
+
         usd[np.abs(facts.nu - planned.offer.nu) >= _ROUNDING] = inf
         usd[[*self._zones(gang.only_spot)]] = inf
         cheapest = int(usd.argmin())
@@ -191,10 +193,12 @@ class Roaming:
         # Machines that are about to leave come last: the gang moves to the others.
         for holding in sorted(holdings, key=lambda holding: holding.leaves_at is not None):
             there.setdefault(_kind(holding), []).append(holding)
+
         for (market, spot), held in there.items():
             zone, count = self._zone(market), sum(holding.rent.machines for holding in held)
             if zone is None or count < gang.least:
                 continue
+
             ready = [
                 holding.ready
                 for holding in sorted(held, key=lambda holding: holding.ready)
@@ -202,6 +206,7 @@ class Roaming:
             ]
             # Machines that come later join while the gang works.
             return Running(zone, spot, max(ready[gang.least - 1] - now, 0) / HOUR), min(count / gang.nodes, 1.0)
+
         return None, 1.0
 
     def _zones(self, markets: frozenset[Market]) -> frozenset[int]:
@@ -216,6 +221,7 @@ class Roaming:
         before, known = next(iter(self._folded.items()), ((), self.known))
         if looks[: len(before)] != before:
             before, known = (), self.known
+
         latest = next((place for place, look in enumerate(looks) if look.at >= now), len(looks))
         known = observed(known, self._facts.zones, looks[len(before) : latest])
         self._folded.clear()
@@ -224,6 +230,7 @@ class Roaming:
         if up is not None:
             market = self.offers[up].market
             still = (*(look for look in still if zones.get(look.market) != up), Look(now, market, up=True))
+
         return observed(known, zones, still)
 
 
@@ -246,14 +253,18 @@ def known_before(
     for offer in offers:
         if hazards[offer.market] is not None:
             continue
+
         market, history = offer.market, histories[offer.market]
         up = history.prices <= offer.on_demand
         looks.append(Look(int(history.times[0]), market, bool(up[0])))
+
         for change in (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist():
             at = int(history.times[change])
             # A change that is seen when it happens has its own time, not that of the middle between two looks.
             looks += [Look(at, market, not up[change]), Look(at, market, bool(up[change]))]
+
         looks.append(Look(int(history.times[-1]), market, bool(up[-1])))
+
     return observed(Known.nothing(regions_of(offers)), zones, looks)
 
 
@@ -267,4 +278,5 @@ def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -
         if ups and (look.at != at or zone in ups):
             known, ups = known.observed([*ups], at / HOUR, [*ups.values()]), {}
         at, ups[zone] = look.at, look.up
+
     return known.observed([*ups], at / HOUR, [*ups.values()]) if ups else known

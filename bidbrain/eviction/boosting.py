@@ -90,6 +90,7 @@ def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rn
     mean = np.average(outcomes, weights=weights)
     base = float(np.log(mean / (1 - mean)))
     odds, trees = np.full(len(data), base), []
+
     for _ in range(shape.trees):
         probability = logistic(odds)
         gradient = (probability - outcomes) * weights
@@ -99,6 +100,7 @@ def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rn
         tree = _grow(codes[np.ix_(features, rows)], gradient[rows], curvature[rows], shape)
         odds += tree.values(codes[features])
         trees.append((features, tree))
+
     return Forest(base, edges, tuple(trees))
 
 
@@ -115,6 +117,7 @@ def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings
         node = 2 * node + (codes[feature[node], rows] > cut[node])
         features.append(feature)
         cuts.append(cut)
+
     count = 1 << shape.depth
     down, bend = np.bincount(node, gradient, count), np.bincount(node, curvature, count)
     return _Tree(tuple(features), tuple(cuts), -shape.rate * down / (bend + shape.ridge))

@@ -82,14 +82,17 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
     if panel.crossings(until) < _MIN_CROSSED_WINDOWS * panel.starts_per_window:
         return replace(plain, reason="too few crossings in these markets to fit a model")
+
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
     trial = _forest(panel, begin, split, rng)
     if trial is None:
         return replace(plain, reason="the history is too short to fit a model")
+
     market, times = panel.starts_between(split, end)
     if not market.size:
         return replace(plain, reason="the last quarter of the history was not observed")
+
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
     predicted = trial.probabilities(rows.data)
@@ -106,9 +109,11 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     )
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
+
     forest = _forest(panel, begin, until, rng) if best == "present" else None
     if forest is None:
         return replace(plain, inflation=inflation, reason=reason)
+
     corrections = _corrections(boosting.log_odds(predicted), rows.crossed, 1 / inflation)
 
     def corrected(probability: Floats) -> Floats:
@@ -127,6 +132,7 @@ def _forest(panel: CrossingPanel, begin: int, until: int, rng: np.random.Generat
     crossed = panel.crossed(market, times)
     if crossed.all() or not crossed.any():
         return None
+
     # All crossings where they are rare, and a sample of the rest; weights restore the proportion.
     yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
     some_yes = rng.permutation(yes)[: _MAX_ROWS // 2]
@@ -369,6 +375,7 @@ class CrossingPanel:
             limits = (bid or self.bids[code]).limits(path.series.prices[path.index_at(at)])
             parts.append(path.features(at, limits))
             crossed.append(path.highest_after(at, self.window) > limits)
+
         data = np.column_stack([np.concatenate(parts), self._past(market, times)])
         return PanelRows(market, times, data, np.concatenate(crossed))
 
@@ -401,6 +408,7 @@ class CrossingPanel:
             crossed = self._crossed[market, until] - self._crossed[market, since]
             weight = windows * self.starts_per_window
             columns += [_softened_odds(pooled), _softened_odds((crossed + weight * pooled) / (held + weight))]
+
         return np.stack(columns, axis=1)
 
 

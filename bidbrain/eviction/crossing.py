@@ -48,6 +48,7 @@ class CrossingHistory:
                 f"{series.market}: {(series.last - series.first) / HOUR:.1f} hours of history do not exceed the window"
                 f" of {window / HOUR:.1f} hours; import a longer history or use a shorter window"
             )
+
         self.series, self.window = series, window
         self._begin, self._end = _observed(_edges(series, window, series.times), series, window)
         if not self._begin.size:
@@ -55,6 +56,7 @@ class CrossingHistory:
                 f"{series.market}: no window of {window / HOUR:.1f} hours was observed without a hole; import or fetch"
                 " a longer history, or use a shorter window"
             )
+
         at = np.searchsorted(series.times, self._begin, side="right") - 1
         self._next, self._held = at + 1, series.prices[at]
         reach = np.searchsorted(series.times, self._end + window, side="right") - at
@@ -88,6 +90,7 @@ class CrossingHistory:
                     values[evicted] for values in (begin, end, held, position, crossed)
                 )
             outcomes[delta] = self._crossing(begin, end, crossed, starts)
+
         return [outcomes[delta] for delta in deltas.tolist()]
 
     def at_bid(self, bid: int) -> Crossing:
@@ -97,6 +100,7 @@ class CrossingHistory:
             raise TooLittleHistory(
                 f"{self.series.market}: the price was never as low as a bid of {bid / 1e9:g} US dollars"
             )
+
         begin, end = self._begin[held], self._end[held]
         crossed, _ = self._crossed(self._next[held], np.full(begin.size, bid, dtype=np.int64))
         evicted = crossed - self.window < end
@@ -120,6 +124,7 @@ class CrossingHistory:
         for i in range(edges.size - 1):
             chosen = classes == i
             means.append(float(np.average(lived[chosen], weights=length[chosen])) if chosen.any() else None)
+
         return means
 
     @cached_property

@@ -205,13 +205,16 @@ def family_of(instance_type: str) -> str:
     """
     if "." in instance_type:
         return instance_type.partition(".")[0]
+
     head, dash, last = instance_type.rpartition("-")
     if dash:
         return head
+
     tier, _, rest = instance_type.partition("_")
     if rest:
         letters = next((i for i, letter in enumerate(rest) if letter.isdigit()), len(rest))
         return f"{tier}_{rest[:letters]}"
+
     return last.rpartition("x")[0] or last
 
 
@@ -232,11 +235,13 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
     )
     left = [sibling for sibling in watched if sibling.market != market and sibling.market.cloud == market.cloud]
     pieces = []
+
     for (name, belongs), stated in zip(levels, SIBLINGS, strict=True):
         near = [sibling for sibling in left if belongs(sibling.market)]
         left = [sibling for sibling in left if not belongs(sibling.market)]
         if not near:
             continue
+
         # The siblings' common rate, with the weight in evictions that their similarity supports.
         total = sum((sibling.exposure for sibling in near), NOTHING)
         total += _missing(total)
@@ -245,6 +250,7 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
         total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
         markets = counted(len({sibling.market for sibling in near}), "market")
         pieces.append(RateEvidence(name.format(markets), total.scaled(min(1.0, weight / total.evictions))))
+
     return pieces
 
 
@@ -292,9 +298,11 @@ def _published_pieces(
         pieces.append(_preemption_rate(rates))
     if bands:
         pieces.append(_eviction_band(max(bands, key=lambda figure: figure.as_of)))
+
     if buckets:
         elsewhere = [record for record in watched if record.market != market]
         pieces.append(_bucket(max(buckets, key=lambda figure: figure.as_of), published, elsewhere))
+
     return pieces
 
 
@@ -344,6 +352,7 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
         label = f"{label}, which shifts a prior, because no observed market has a bucket"
         hours = UNRECORDED.hours * _USUAL_BUCKET / _middle(figure)
         return RateEvidence(label, Exposure(UNRECORDED.evictions, hours), "prior")
+
     total = sum((exposure for exposure, _ in known), NOTHING)
     # As if a short observation had gone on for as long as what stands in for a record.
     scale = (total.evictions + _JEFFREYS) / (weighted * max(UNRECORDED.hours / total.hours, 1.0))

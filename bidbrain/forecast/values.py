@@ -166,8 +166,10 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
         # Machines that are held at the end of the job end then.
         stays = tenure.ended is End.HANDED_ON
         held.append((tenure.rent, Life(tenure.start, max(ended, tenure.end), job.at_end) if stays else tenure.life))
+
     if job.reliable is not None:
         held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
+
     for rent, life in held:
         market = rent.offer.market
         dollars = _bill(job, histories, rent, life)
@@ -176,11 +178,13 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
 
     if job.moving is None:
         return tuple(bills.values())
+
     worked = sorted((tenure for tenure in run.tenures if tenure.ready < tenure.end), key=lambda tenure: tenure.ready)
     for origin, target in pairwise(tenure.rent.offer.market for tenure in worked):
         # The region that sends a checkpoint bills it.
         dollars = bills[origin].usd + job.moving(origin, target)
         bills[origin] = replace(bills[origin], usd=dollars)
+
     return tuple(bills.values())
 
 

@@ -70,13 +70,16 @@ def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, f
     turns: dict[str, list[PlannedTurn]] = {job.name: [] for job in queue.jobs}
     ends = {name: 0.0 for name, work in left.items() if work <= 0}
     queue = replace(queue, jobs=tuple(job for job in queue.jobs if job.name not in ends))
+
     for number in range(_MAX_ROUNDS):
         if not queue.jobs or all(left[job.name] == float("inf") for job in queue.jobs):
             break
+
         before_that, previous = previous, next_round(queue, previous)
         length = queue.terms.round_seconds * 2.0 ** max(0, number // _FINE_ROUNDS - 1)
         if before_that is not None and before_that.machines == previous.machines:
             length = max(length, unchanged_seconds(previous))
+
         jobs = []
         for job in queue.jobs:
             held = previous.machines.get(job.name, {})
@@ -89,13 +92,16 @@ def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, f
         soonest = [delay[job.name] + left[job.name] / job.speed(job.held) for job in running]
         if not running and all(job.since == queue.now for job in jobs) and number:
             break
+
         step = min([length, *soonest])
         jobs = [_after(job, step, delay, left, turns, queue.now - began) for job in jobs]
         now = queue.now + step
         for job, seconds in zip(running, soonest, strict=True):
             if seconds <= step * (1 + _DONE):
                 ends[job.name] = now - began
+
         queue = replace(queue, now=now, jobs=tuple(job for job in jobs if job.name not in ends))
+
     return {name: JobCourse(tuple(_merged(parts)), ends.get(name)) for name, parts in turns.items()}
 
 
@@ -105,6 +111,7 @@ def unchanged_seconds(decided: QueueRound) -> float:
     guessed = any(job.work is None and job.work_high is None for job in queue.jobs)
     if queue.terms.policy != MEAN_COMPLETION or guessed or any(abs(part - round(part)) > _WHOLE for part in parts):
         return 0.0
+
     length = queue.terms.round_seconds
     limit = queue.terms.max_wait_rounds * length
     changes = [job.since + (length if job.holds() else limit) - queue.now for job in queue.jobs]
@@ -138,6 +145,7 @@ def _after(
     """The job after it held its machines for a time."""
     if not job.holds():
         return job
+
     done = max(step - delay[job.name], 0.0) * job.speed(job.held)
     delay[job.name] = max(delay[job.name] - step, 0.0)
     left[job.name] -= done

@@ -195,6 +195,7 @@ class ShareColumns:
         throughput = problem.jobs.throughputs[job, self.type[:alone]]
         if problem.pairs is None or alone == self.count:
             return job, column, throughput
+
         pair, kind, both = self.row[alone:] - jobs, self.type[alone:], np.arange(alone, self.count)
         return (
             np.concatenate([job, problem.pairs.members[pair].T.ravel()]),
@@ -327,6 +328,7 @@ def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
                 f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that it runs on"
             )
             continue
+
         most = fitting[cluster.workers[fitting].argmax()]
         name, scale = cluster.types[most], int(jobs.scale[m])
         workers, smaller = ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
@@ -334,4 +336,5 @@ def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
             f"job {jobs.ids[m]!r} runs on no type: it needs {workers}, and of the types it runs on"
             f" {name!r} has the most, {cluster.workers[most]:g}; add {name!r} workers{smaller}"
         )
+
     return tuple(messages)

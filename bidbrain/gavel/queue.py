@@ -203,6 +203,7 @@ class FreeQuota:
                 if use > 0:
                     self._uses[kind].append((number, use))
                     self._kinds[number].append(kind)
+
         self.room = dict[str, int]()
         self._count(self._uses)
 

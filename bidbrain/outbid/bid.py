@@ -183,8 +183,10 @@ class BidAdviser:
                 start = 0.0 if held.runs else self.terms.start_usd(each.price_usd)
                 step = BidStep.HOLD if each.bid == held.bid else BidStep.RAISE
                 steps.append(Advice(step, each, start + self._usd(each, work_hours, usual)))
+
         if (other := self._elsewhere(work_hours + held.unsaved_hours, usual, held.host)) is not None:
             steps.append(Advice(BidStep.LEAVE, other.bid, other.usd))
+
         return steps
 
     def usual_usd(self) -> float:
@@ -197,6 +199,7 @@ class BidAdviser:
         for at in recent[::step].tolist():
             bids = self._listed(self.record.at_moment(at), None)
             best.append(min(self.terms.usd_per_work(bid.price_usd, bid.losses_per_hour) for bid in bids))
+
         return fmean(best)
 
     def _elsewhere(self, work_hours: float, usual: float, but: int | None) -> Advice | None:

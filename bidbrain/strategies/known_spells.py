@@ -61,12 +61,14 @@ class KnownSpells:
             if not lasts and later - at > MAX_UNSEEN:
                 begun = later
                 continue
+
             weight, side = 0.5 ** ((now - later) / HALF_LIFE), int(up)
             changed = later if lasts or up is then else (at + later) // 2
             expected[side] += weight * HAZARDS[side].between((at - begun) / HOUR, (changed - begun) / HOUR)
             if up is not then:
                 endings[side] += weight
                 begun = changed
+
         last, up, _ = looks[-1]
         return cls(up, (last - begun) / HOUR, (now - last) / HOUR, (endings[0], endings[1]), (expected[0], expected[1]))
 
@@ -109,18 +111,21 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
     seen = [spells for spells in known if spells.up is not None]
     if not seen:
         return None
+
     up = any(spells.up for spells in seen)
     ages = [spells.age + spells.ago for spells in seen if spells.up is up]
     # If any market will do, they are down only until the first of them returns.
     age = max(ages) if up else min(ages)
     if offered and not up:
         up, age = True, min(spells.ago for spells in seen) * RETURNED
+
     steps = []
     for side in (0, 1):
         endings = STRENGTH + sum(spells.endings[side] for spells in seen)
         expected = STRENGTH + sum(spells.expected[side] for spells in seen)
         step = round(log(endings / expected, FACTOR_STEP))
         steps += [min(max(step, -MAX_STEPS), MAX_STEPS)] * 2
+
     age_class = int(np.searchsorted(AGES, round(age * HOUR), side="right")) - 1
     return SpotSpell(age_class + CLASSES * up, tuple(steps))
 
@@ -164,9 +169,11 @@ def spell_of_prices(offers: Iterable[Offer], history: Callable[[Offer], PriceSer
     known = [(history(offer), offer.on_demand) for offer in offers]
     if not known:
         return None
+
     begin = max(now - MEMORY, min(series.first for series, _ in known))
     if begin >= now:
         return None
+
     ticks = now - GAP * np.arange((now - begin) // GAP, -1, -1)
     up = np.zeros(ticks.size, dtype=np.bool_)
     for series, on_demand in known:

@@ -97,12 +97,14 @@ class PriceCapacity:
             if situation.holdings:
                 return Decision(wake_at=look, reason="no open pool beats on-demand; keep the current machines")
             return Decision((situation.baseline,), look, "no open pool beats on-demand; rent the baseline on demand")
+
         # On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up.
         bearable, leaving = ranked[0][0] * (1 + self.margin), []
         for holding in situation.holdings:
             age = situation.now - holding.start
             if not holding.rent.spot or self.price_of_work(holding.rent.offer, situation, age) > bearable:
                 leaving.append(holding)
+
         returns = tuple(Return(holding.allocation) for holding in leaving)
         kept = [holding for holding in situation.holdings if holding not in leaving]
         room = situation.most_nu - sum(holding.nu for holding in kept)
@@ -158,10 +160,12 @@ class PriceCapacity:
             held = sum(holding.nu for holding in kept if holding.rent.offer.market == offer.market)
             machines[offer] = max(floor(min(share - held, room) / offer.nu), 0)
             room -= machines[offer] * offer.nu
+
         for offer in near:
             more = max(floor(room / offer.nu), 0)
             machines[offer] += more
             room -= more * offer.nu
+
         return [Rent(offer, count, self._bid(offer, situation)) for offer, count in machines.items() if count]
 
     def _bid(self, offer: Offer, situation: Situation) -> int:

@@ -136,6 +136,7 @@ class RegionsStrategy:
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return stays, _reason(at, stays, best, why)
+
         second = min((option for option in options if option is not best), key=lambda option: option.usd, default=None)
         return best, _reason(at, best, second, "costs more")
 
@@ -167,11 +168,13 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
         options.append(RegionsOption(STAY, running.zone, running.spot, float(usd)))
+
     if running is None and at.fits(1, steps=1):
         # Without a checkpoint, any place will do.
         home = int(plan.place.max()) if at.home is None else int(plan.place[at.home])
         idle = plan.idle(home, at.work, at.slack)
         options.append(RegionsOption(WAIT, None, False, max(idle, soonest)))
+
     # A spot machine that may go on is not left for a more expensive one: only its own price counts to its loss.
     if not options or running is None or (running.spot and at.spot[running.zone] > on_demand_price):
         on_demand[[*at.only_spot]] = inf
@@ -179,10 +182,12 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
         if at.home is not None and not at.fits(1):
             on_demand[np.arange(on_demand.size) != at.home] = inf
         options += _cheapest(on_demand, spot=False)
+
     if at.fits(2) and at.fits(1, steps=1):
         closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
         spot[[*closed]] = inf
         options += _cheapest(spot, spot=True)
+
     return options or [RegionsOption(WAIT, None, False, inf)]
 
 
@@ -199,6 +204,7 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     slack: Floats | float = at.left - at.work - at.delay
     delay, hours = np.full(len(at.regions), at.delay), np.tile(at.delay + work, (len(at.regions), 1))
     move, running = at.moves_usd.copy(), at.running
+
     if running is not None and running.spot:
         zone, longer = running.zone, 1 / at.share
         delay[zone], move[zone], hours[zone] = running.delay_left, 0.0, running.delay_left + work * longer
@@ -207,6 +213,7 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
         places = np.append(places, plan.place[zone])
         slack = np.full((places.size, work.size), slack)
         slack[-1] = np.maximum(at.slack - work * (longer - 1), 0.0)
+
     lost = plan.lost(places[:, None], at.work - work, slack)[row]
     survives = at.known.survivals(at.now, hours)
     paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
@@ -225,6 +232,7 @@ def _on_demand_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
         zone = running.zone
         begins[zone] = price[zone] * running.delay_left
         later[zone] = plan.on_demand_on(int(plan.place[zone]), at.work, at.slack)
+
     usd: Floats = begins + later + (price - plan.on_demand) * min(at.work, 1.0)
     return usd
 
@@ -245,6 +253,7 @@ def _terms(at: RegionsSituation) -> PlanTerms:
     kept: list[int] = np.argsort(usd, kind="stable")[:MAX_PLACES].tolist()
     if at.home is not None and region[at.home] not in kept:
         kept[-1] = int(region[at.home])
+
     place = np.full(count.size, len(kept) - 1)
     place[kept] = np.arange(len(kept))
     back = np.bincount(region, returns * usable) + 1e-6

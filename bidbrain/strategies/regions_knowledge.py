@@ -95,6 +95,7 @@ class Known:
             of_side = np.flatnonzero(before == number)
             young, old = last[of_side] - since[of_side], now - since[of_side]
             expected[number, at[of_side]] += hazard.until(old) - hazard.until(young)
+
         ended = ~unseen & (before != side)
         endings, new_since = self.endings.copy(), np.where(ended, (now + last) / 2, since)
         endings[before[ended], at[ended]] += 1.0
@@ -123,6 +124,7 @@ class Known:
         for counts in (self.endings, self.expected):
             of_region = np.stack([np.bincount(self.region, row) for row in counts])[:, self.region]
             shared.append(strength + (counts + peers * (of_region - counts)))
+
         endings, expected = shared
         factors: Floats = np.stack([endings[0], gammaincinv(endings[1], _HOPEFUL)]) / expected
         return factors

@@ -112,6 +112,7 @@ class RegionsPlan:
         # With one step less of slack.
         delayed, running = known[:, 4:_CONSTANT, 1:], values[:, _StepRow.RUN : _StepRow.IDLE, :-1]
         fresh, unused = known[:, 4:_CONSTANT, 0], values[:, _StepRow.RUN : _StepRow.IDLE, 0]
+
         for left in range(1, self._last + 2):
             np.matmul(step, known, out=values)
             np.minimum(idle, waits, out=idle)
@@ -119,6 +120,7 @@ class RegionsPlan:
             np.maximum(late_starts, late_usd[left], out=late_starts)
             if left < slacks:
                 values[:, :, left:] = starts[:, :, left:] = 0.0
+
             known[:, :4], delayed[...], fresh[...] = held, running, unused
             np.minimum(starts[:, None], held[:, :, None], out=best)
             self._table[left] = stored

@@ -59,6 +59,7 @@ def _usual_fleet(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
         return StrategySetup(name, AlwaysOnDemand(), AGILE, reliable=False)
     if kind == "standard+agileml":
         return StrategySetup(name, Standard(), AGILE, reliable=True)
+
     intervals = {
         offer.market: inputs.checkpoints.interval(
             with_hazard(
@@ -89,6 +90,7 @@ def _proteus(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
         except BadInput as error:
             raise BadStrategy(f"{name!r}: {error} (write fixed-bid:0.0001)") from None
         deltas, spelled = (delta,), f"fixed-bid:{format_usd(delta)}"
+
     odds, application = odds_of(inputs), application_of(inputs)
     strategy = AmongOpen(
         lambda among: Proteus(among, odds, application, inputs.request_nu, deltas, spelled), inputs.offers
@@ -111,13 +113,17 @@ def _time_price(name: str, argument: str, inputs: StrategyInputs, make: Callable
             usd_per_hour = float(argument)
         except ValueError:
             usd_per_hour = nan
+
         if not 0 <= usd_per_hour < inf:
             raise BadStrategy(
                 f"{name!r}: {argument!r} is not a price of time in dollars per hour (write lookahead:12.5)"
             )
+
         return TimePrice(usd_per_hour, "part of the strategy's name")
+
     if inputs.value_of_time is not None:
         return TimePrice(inputs.value_of_time, "value_of_time of the job")
+
     rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs), inputs.request_nu)
     return inputs.price_of_time(inputs, make, rival) or usual_price_of_time(inputs)
 
@@ -149,6 +155,7 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
         if market not in inputs.hosts:
             hazards[market] = inputs.hazards[market]
             continue
+
         # A market of hosts: above its price, the margin at which a machine's work is cheapest, its time included.
         hosts = inputs.hosts[market]
         price = int(inputs.histories[market].prices[-1])
@@ -159,6 +166,7 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
     old = {market: Prospects.of(hazard, inputs.billing, 1) for market, hazard in hazards.items()}
     if argument and not (argument.isdecimal() and int(argument)):
         raise BadStrategy(f"{name!r}: {argument!r} is not a number of pools (write price-capacity:3)")
+
     pools = int(argument) if argument else POOLS
     strategy = PriceCapacity(
         inputs.offers,
@@ -198,6 +206,7 @@ def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
         crossing = odds[market] = Odds.of(inputs.histories[market])
         if hazard is None:
             continue
+
         evicted = -expm1(-hazard.cumulative(0, 1)[0])
         betas = tuple(1 - (1 - beta) * (1 - evicted) for beta in crossing.betas)
         medians = tuple(
@@ -205,6 +214,7 @@ def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
             for beta, median in zip(crossing.betas, crossing.medians, strict=True)
         )
         odds[market] = Odds(crossing.distances, betas, medians)
+
     return odds
 
 

@@ -91,6 +91,7 @@ def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
     every, near = np.arange(len(batch.left)), list[DeadlinePlan]()
     if len(every) <= MAX_DEADLINES:
         return DeadlineProgram(batch).cheapest(every)
+
     for count in _INTERVALS:
         program = DeadlineProgram(batch, count)
         if program.columns > _MAX_COLUMNS:
@@ -100,8 +101,10 @@ def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
             near.append(replace(plan, exact=plan.usd <= least_usd * (1 + _COST_TOLERANCE)))
             if near[-1].exact:
                 break
+
     if not near or near[-1].usd > least_usd * (1 + _NEAR_COST):
         raise NoNearPlan(f"no plan of {len(every)} deadlines is near its bound")
+
     return near[-1]
 
 
@@ -156,12 +159,15 @@ def _earliest(batch: DeadlineBatch, spans: Floats, seconds: Floats, placed: Floa
                     return None
                 rate = rates[m]
                 break
+
             np.minimum(reached, seconds[m, j], out=reached)
             reached[1:] -= reached[:-1].copy()
             rate[j] = reached / lengths[m, 0]
             idle -= rate[j]
+
         free -= batch.scale[m] * rate
         early[m] = rate * spans[m]
+
     return early
 
 
@@ -239,6 +245,7 @@ class DeadlineProgram:
             if not 0 < usd < unit * _SMALL_PLAN:
                 break
             unit = usd
+
         placed = np.zeros((len(self._spans), len(self._batch.types), self._spans.shape[1]))
         placed[self._job, self._type, self._interval] = seconds
         batch, spans, placed = part_of(self._batch, kept), self._spans[kept], placed[kept]
@@ -261,6 +268,7 @@ class DeadlineProgram:
             over = (used > 1 + _TIME_TOLERANCE) & ~self._rowed
             if not over.any():
                 return seconds, undone
+
             jobs = len(self._batch.left)
             exceeds = np.repeat(over.reshape(jobs, -1).any(axis=1), len(over) // jobs)
             new = np.flatnonzero(exceeds & (used > _BUSY) & ~self._rowed)

@@ -127,12 +127,14 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
     if count > _SOLVED_WHOLE:
         # With stages, prices of a sample say less.
         undecided = max(_MIN_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
+
     while undecided < count:
         try:
             return sieve.solve(sieve.closest(undecided, start), start)
         except CannotHold:
             # There may be no solution with the others where they are, although the program has one.
             undecided *= 4
+
     return sieve.solve(np.arange(count), start)
 
 
@@ -151,6 +153,7 @@ def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart |
         with suppress(CannotHold):
             start = _sift_from(some, part, start).start()
         size *= 2
+
     return start
 
 

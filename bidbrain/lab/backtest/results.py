@@ -109,6 +109,7 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
             free_hours=free / count,
         )
         summaries.append(summary)
+
     return summaries
 
 
@@ -124,6 +125,7 @@ def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
     for summary in summaries:
         if summary.scheme != BOUND:
             rows.setdefault(summary.scheme, []).append(summary)
+
     fit = {
         name: fmean(row.cost_pct for row in of_strategy)
         for name, of_strategy in rows.items()
@@ -176,12 +178,14 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
     unknown = [name for name in varied if name not in OVERHEADS]
     if unknown:
         raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
+
     listed = [Variant("as it is", scenario), *_windows(scenario, cuts)]
     now = scenario.overheads
     for name, factor in product(varied, (0.5, 2.0)):
         part = OVERHEADS[name]
         overheads = replace(now, **{part: round(getattr(now, part) * factor)})
         listed.append(Variant(f"{name} x {factor:g}", replace(scenario, overheads=overheads)))
+
     return listed
 
 
@@ -197,6 +201,7 @@ def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
             windows.append(Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after))))
         except BadScenario as error:
             raise BadScenario(f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs") from None
+
     return windows
 
 
@@ -210,9 +215,11 @@ def differences(
     theirs = {hours: jobs for (name, hours), jobs in groups.items() if name == against}
 
     compared = []
+
     for (name, hours), jobs in groups.items():
         if name == against:
             continue
+
         pairs = [(job, theirs[hours][key]) for key, job in jobs.items()]
         finished = [(mine, other) for mine, other in pairs if mine.end is not None and other.end is not None]
         cost = [100 * (mine.cost / mine.on_demand_cost - other.cost / other.on_demand_cost) for mine, other in finished]
@@ -229,6 +236,7 @@ def differences(
             mean_interval(np.array(runtime), blocks, rng),
         )
         compared.append(difference)
+
     return compared
 
 
@@ -242,10 +250,12 @@ def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.r
     """The mean of values, and the percentile interval of the mean over resampled blocks of them."""
     if not values.size:
         return ConfidenceInterval(float("nan"), None, None)
+
     _, which = np.unique(blocks, return_inverse=True)
     count = int(which.max()) + 1
     if count < _FEWEST_BLOCKS:
         return ConfidenceInterval(float(values.mean()), None, None)
+
     return ConfidenceInterval(
         float(values.mean()), *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng))
     )

@@ -50,6 +50,7 @@ def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[Tr
 
         if not (listed := market.listed()).host.size:
             continue
+
         record = record.joined(listed)
         row = int(np.argsort(listed.least_bid, kind="stable")[: int(chance.integers(_AMONG)) + 1][-1])
         host, least = int(listed.host[row]), int(listed.least_bid[row])
@@ -62,6 +63,7 @@ def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[Tr
         gone = host not in market.listed().host
         tried.append(TriedBid(name, outbid * lost, displaced * lost, not own.runs and not gone, not own.runs and gone))
         market.give_up()
+
     return tried
 
 

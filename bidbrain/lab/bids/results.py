@@ -51,6 +51,7 @@ def play_portion(portion: BidPortion) -> tuple[list[PlayedBid], list[TriedBid]]:
             usd = outcome.paid if pays_bid or way == ON_DEMAND else outcome.cleared
             with_time = usd + outcome.hours * job.terms.time_usd_per_hour
             played.append(PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome))
+
     return played, tried_bids(portion.market, portion.assumed, portion.seed, portion.tried)
 
 

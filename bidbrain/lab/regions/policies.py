@@ -35,12 +35,14 @@ ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
 def played(window: Window, name: str) -> list[PlayedWindow]:
     if name == ONE_ZONE and len(window.record.zones) > 1:
         return [result for zone in window.record.zones for result in played(window.only(zone), name)]
+
     if not window.job.possible(window.record.gap):
         # A job that no policy can finish in time counts as the cheapest on-demand machine from start to end.
         hours = (window.job.work + window.job.delay) / HOUR
         usd = float(window.record.on_demand.min()) * window.job.machines * hours
         missed = not window.rules.published
         return [PlayedWindow(name, window, Spending(machines=usd), 0, 0, missed=missed, course=())]
+
     return [play(window, _policy(name, window), name)]
 
 
@@ -62,6 +64,7 @@ def _policy(name: str, window: Window) -> ZonePolicy:
             policy = BestSchedule(cheapest(window))
         case _:
             policy = BestSchedule(published_plan(window))
+
     return policy
 
 
@@ -118,9 +121,11 @@ def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[s
         ask = _ON_DEMAND
     if (machine is None or on_demand) and steps_needed(field, 2) > field.steps_left:
         ask = _ON_DEMAND
+
     if steps_needed(field) >= field.steps_left:
         works = machine is not None and machine.spot and not field.delay_left
         ask = _SPOT if works else _ON_DEMAND
+
     leaves = on_demand and spot and ask == _ON_DEMAND and ahead > 0
     return (_SPOT if leaves else ask), leaves
 
@@ -134,9 +139,11 @@ class UniformInOneZone:
         running = field.machine
         if running is not None and running.spot:
             return
+
         ask, _ = _wanted(field, running, spot=True)
         if ask == _SPOT and field.start_spot(0):
             return
+
         ask, _ = _wanted(field, running, spot=False)
         if ask == _ON_DEMAND:
             field.start_on_demand(0)
@@ -155,19 +162,24 @@ class UniformWithFailover:
         running = field.machine
         if running is not None:
             self.last = running.zone
+
         ask, leaves = _wanted(field, running, spot=True)
         if running is not None and ask == (_SPOT if running.spot else _ON_DEMAND):
             return
+
         if ask == _SPOT:
             order = sorted(range(len(field.zones)), key=lambda zone: field.spot[zone])
             if self.last is not None:
                 lost = field.regions[self.last]
                 order.sort(key=lambda zone: field.regions[zone] == lost)
+
             if any(field.start_spot(zone) for zone in order):
                 return
+
             field.stop()
             if leaves or _wanted(field, None, spot=False)[0] != _ON_DEMAND:
                 return
+
         zone = running.zone if running is not None else field.home
         field.start_on_demand(zone if zone is not None else 0)
 
@@ -195,6 +207,7 @@ class DecidedRegions:
             self._saw(now, self._held.zone, up=field.machine is not None)
         if field.machine is not None and field.machine == self._held and now < self._wake_at:
             return
+
         refused = set[int]()
         while True:
             decision = self._decider.decide(self._situation(field, self._decider, refused))
@@ -202,6 +215,7 @@ class DecidedRegions:
             if zone is None:
                 break
             refused.add(zone)
+
         self._held = field.machine
         self._wake_at = now if decision.wake_at is None else decision.wake_at
 
@@ -210,15 +224,19 @@ class DecidedRegions:
         for order in decision.actions:
             if not isinstance(order, Rent):
                 continue
+
             zone = decider.offers.index(order.offer)
             if not order.spot:
                 field.start_on_demand(zone)
                 return None
+
             started = field.start_spot(zone)
             self._saw(field.now * field.gap, zone, up=started)
             return None if started else zone
+
         if any(isinstance(action, Return) for action in decision.actions):
             field.stop()
+
         return None
 
     def _saw(self, now: int, zone: int, *, up: bool) -> None:
@@ -232,6 +250,7 @@ class DecidedRegions:
             offer, machines = offers[held.zone], round(field.share * job.machines)
             rent = Rent(offer, machines, offer.on_demand if held.spot else None)
             holdings = (Holding(0, rent, now, now + field.delay_left),)
+
         prices = {offer: round(usd * NANOS_PER_DOLLAR) for offer, usd in zip(offers, field.spot.tolist(), strict=True)}
         return Situation(
             now=now,

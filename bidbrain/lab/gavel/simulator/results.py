@@ -77,6 +77,7 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     cost: Floats | None = None
     if usd_per_hour is not None:
         cost = np.asarray(outcome.held_seconds @ usd_per_hour / _SECONDS_PER_HOUR * workload.scale)
+
     results = []
     for m in scenario.measured:
         kind = workload.throughputs.kinds[int(workload.kind[m])]
@@ -101,6 +102,7 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
                 dropped=bool(outcome.dropped[m]),
             )
         )
+
     return results
 
 
@@ -111,6 +113,7 @@ def _groups(results: Sequence[SimulatedJob]) -> tuple[JobGroup, ...]:
         by_name.setdefault(job.entity or f"priority {job.weight:g}", []).append(job)
     if len(by_name) == 1 and not results[0].entity:
         return ()
+
     return tuple(
         JobGroup(
             name,
@@ -161,6 +164,7 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
     rate = np.where(workload.scale[:, None] <= workers, workload.rates, 0.0) @ (workers / total)
     rho = np.full(len(rate), np.inf)
     times, there = _population(outcome)
+
     for scale in np.unique(workload.scale).tolist():
         share = np.minimum(total / (np.maximum(there, 1) * scale), 1.0)
         received = np.concatenate([[0.0], np.cumsum(np.diff(times) * share[:-1])])
@@ -169,6 +173,7 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
         target = np.interp(arrival, times, received) + workload.steps[finished] / rate[finished]
         alone = np.interp(target, received, times) + np.maximum(target - received[-1], 0.0) / share[-1] - arrival
         rho[finished] = (outcome.finish[finished] - arrival) / alone
+
     return rho
 
 
