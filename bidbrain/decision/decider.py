@@ -26,13 +26,23 @@ from bidbrain.decision.on_demand import (
 from bidbrain.decision.reserved import ReservedOffer, ReservedTerms, reserved_part, without_reserved
 from bidbrain.decision.roaming import GangNow, Roaming
 from bidbrain.outbid.bid import BidTerms
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, Strategy, gang_works
+from bidbrain.strategies.base import (
+    LOOK_AGAIN,
+    Decision,
+    Holding,
+    Offer,
+    Overheads,
+    Rent,
+    Return,
+    Situation,
+    Strategy,
+    gang_works,
+)
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.strategies.standard import cheapest_spot
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, SECOND
 

@@ -23,8 +23,7 @@ from bidbrain.decision.mixture_solver import (
     fastest,
     highest_rate,
 )
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, Strategy
-from bidbrain.values import Overheads
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Overheads, Rent, Return, Situation, Strategy
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 

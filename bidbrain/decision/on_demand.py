@@ -23,6 +23,7 @@ from bidbrain.strategies.base import (
     Decision,
     Holding,
     Offer,
+    Overheads,
     Rent,
     Situation,
     SpotRecord,
@@ -30,7 +31,6 @@ from bidbrain.strategies.base import (
     described,
 )
 from bidbrain.strategies.standard import AlwaysOnDemand, Standard, TierMl
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation, terms_of
-from bidbrain.values import Overheads
+from bidbrain.strategies.base import Holding, Offer, Overheads, Rent, Return, Situation, terms_of
 
 _ROUNDING = 1e-9
 

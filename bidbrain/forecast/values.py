@@ -13,10 +13,9 @@ from bidbrain.eviction.hazard import Hazard
 from bidbrain.outbid.hosts import HostMarket
 from bidbrain.replay.market import Warnings
 from bidbrain.replay.run import Run, Tenure, bill_of_machine
-from bidbrain.strategies.base import Offer, Rent, Strategy
+from bidbrain.strategies.base import Offer, Overheads, Rent, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.known_spells import KnownSpells
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR

@@ -24,6 +24,7 @@ from bidbrain.strategies.base import (
     Holding,
     Look,
     Offer,
+    Overheads,
     Rent,
     Return,
     SavedState,
@@ -34,7 +35,6 @@ from bidbrain.strategies.base import (
 )
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import AGILE, Recovery
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 
 

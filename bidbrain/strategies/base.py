@@ -23,6 +23,18 @@ LOOK_AGAIN = 2 * MINUTE
 """How soon to decide again where markets refused, or did not have all that was wanted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Time in microseconds without work: start-up of new machines, and pauses of the whole job.
+
+    `eviction` is the papers' lambda (pause after an eviction), `resize` their sigma (pause after a join or a return).
+    """
+
+    startup: int
+    eviction: int
+    resize: int
+
+
 class ImpossibleOffer(BidBrainError, ValueError):
     """An offer at a price that its market cannot have."""
 

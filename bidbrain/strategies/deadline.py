@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 
 from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import BidBrainError
-from bidbrain.strategies.base import Offer
+from bidbrain.strategies.base import Offer, Overheads
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpotSpell
-from bidbrain.values import Overheads
 from pricing_data.units import HOUR, MINUTE
 
 # The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
+from bidbrain.gavel.names import ENTITY_POLICIES
 from bidbrain.gavel.policies.base import allocation
 from bidbrain.gavel.policies.fairness import progress_rows
 from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
@@ -19,7 +20,6 @@ from bidbrain.gavel.problem import (
     rows_of,
     runnable,
 )
-from bidbrain.gavel.queue import ENTITY_POLICIES
 from bidbrain.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 
 # Share of a rise that a job's level must be charged for the job to be a bottleneck; less is rounding.

@@ -25,11 +25,10 @@ from bidbrain.lab.backtest.bound import cheapest
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.run import ReplayedJob
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Overheads, Rent, Return, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
 from bidbrain.strategies.standard import Standard
-from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries

@@ -18,10 +18,9 @@ from bidbrain.decision.roaming import Roaming, regions_of
 from bidbrain.lab.regions.optimum import BestSchedule, cheapest, published_plan
 from bidbrain.lab.regions.replay import Field, PlayedWindow, Spending, Whereabouts, Window, ZonePolicy, play
 from bidbrain.lab.regions.skynomad import SkyNomad
-from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, SavedState, Situation
+from bidbrain.strategies.base import Decision, Holding, Look, Offer, Overheads, Rent, Return, SavedState, Situation
 from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.standard import AlwaysOnDemand
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 

@@ -1,12 +1,12 @@
-"""The dispatcher of queues: what runs in a round is what `bidbrain.gavel.scheduler` decides."""
+"""The dispatcher of queues: what runs in a round is what `bidbrain.queue.scheduler` decides."""
 
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
-from bidbrain.gavel.scheduler import next_round
 from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.lab.gavel.workload import ClusterSimulation
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
 
 
 class Queued:

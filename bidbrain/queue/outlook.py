@@ -7,9 +7,9 @@ with all jobs as short, and with all as long as they may be. The scheduler itsel
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bidbrain.gavel.order import length_of
-from bidbrain.gavel.queue import MEAN_COMPLETION, JobQueue, QueueJob, QueueRound
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.queue.order import length_of
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import MEAN_COMPLETION, JobQueue, QueueJob, QueueRound
 
 _MAX_ROUNDS = 3000
 _FINE_ROUNDS = 150

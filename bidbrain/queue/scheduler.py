@@ -12,20 +12,12 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from bidbrain.gavel.order import MachinesHeld, as_foreseen, default_shares, length_of, must_go_first
+from bidbrain.gavel.names import POLICIES
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Entity
-from bidbrain.gavel.queue import (
-    MEAN_COMPLETION,
-    POLICIES,
-    BadQueue,
-    FreeQuota,
-    JobQueue,
-    MeanMachines,
-    QueueJob,
-    QueueRound,
-)
+from bidbrain.queue.order import MachinesHeld, as_foreseen, default_shares, length_of, must_go_first
+from bidbrain.queue.values import MEAN_COMPLETION, BadQueue, FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
 
 _BUDGETED = "makespan-within-budget"
 _FRUGAL = frozenset({"min-cost", "min-cost-slo", _BUDGETED})

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import log2
 
-from bidbrain.gavel.queue import FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
+from bidbrain.queue.values import FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
 
 Pair = tuple[QueueJob, str]
 MachinesHeld = dict[str, dict[str, int]]
