@@ -128,11 +128,11 @@ class Decider:
         if self.caps_bids:
             decided = with_capped_bids(decided, highest, self.most_bid)
 
-        rent = next((action for action in decided.actions if isinstance(action, Rent)), None)
-        if rent is not None:
+        if decided.rents:
             paying, saved = situation, situation.saved
             if self.roaming is not None and saved is not None:
-                moving = self.roaming.move_usd(saved.market, rent.offer.market, saved.gigabytes)
+                target = decided.rents[0].offer.market
+                moving = self.roaming.move_usd(saved.market, target, saved.gigabytes)
                 paying = replace(situation, usd_left=situation.usd_left - moving)
             decided = self._allowance.allowed(decided, paying)
 
@@ -280,8 +280,7 @@ class Decider:
     def _as_fast_as_possible(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
         """Rents spot machines as the strategy wants them, and on-demand machines while there are none."""
         wanted = self._patient(situation, left)
-        rents = any(isinstance(action, Rent) for action in wanted.actions)
-        return wanted if situation.on_spot or rents else self._filled(situation, left, why)
+        return wanted if situation.on_spot or wanted.rents else self._filled(situation, left, why)
 
     def _roam(self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft) -> Decision:
         """Moves the gang to where it is cheapest, unless the move would lose its work."""
@@ -289,8 +288,8 @@ class Decider:
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
 
         wanted = roaming.decide(situation, self._gang(deadline))
-        if self.limits.shrinks and not any(isinstance(action, Rent) for action in wanted.actions):
-            gone = {action.allocation for action in wanted.actions if isinstance(action, Return)}
+        if self.limits.shrinks and not wanted.rents:
+            gone = {action.allocation for action in wanted.returns}
             kept = tuple(holding for holding in situation.holdings if holding.allocation not in gone)
             short = self._completing(replace(situation, holdings=kept))
             wanted = wanted if short is None else replace(short, actions=(*wanted.actions, *short.actions))
@@ -340,9 +339,9 @@ class Decider:
         on_demand, spot = situation.on_demand, situation.on_spot
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
         actions = tuple(action for action in wanted.actions if isinstance(action, Return) or action.spot)
-        returns = any(isinstance(action, Return) for action in actions)
-        wake_at = self._next_look(situation, left, wanted, changing=bool(on_demand or returns or not spot))
-        rents = any(isinstance(action, Rent) for action in actions)
+        changing = bool(on_demand or wanted.returns or not spot)
+        wake_at = self._next_look(situation, left, wanted, changing=changing)
+        rents = [rent for rent in wanted.rents if rent.spot]
         if not on_demand:
             waits = not rents and not spot
             return Decision(actions, wake_at, f"waits for spot, with {_hours(left)}" if waits else wanted.reason)
@@ -353,7 +352,7 @@ class Decider:
         # A gang's current machines run until the new ones have started.
         at = situation.now + self.overheads.startup if rents and self.limits.together else None
         # One machine is granted or not, and the market may have none.
-        replaced = at is not None or sum(action.machines for action in actions if isinstance(action, Rent)) == 1
+        replaced = at is not None or sum(rent.machines for rent in rents) == 1
         back = tuple(Return(holding.allocation, at, replaced=replaced) for holding in on_demand)
         why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
         return Decision((*back, *actions), wake_at, why)
@@ -447,7 +446,7 @@ class Decider:
             return self._on_demand(situation, why)
 
         wanted = self.strategy.decide(replace(situation, holdings=()))
-        back = [action for action in wanted.actions if isinstance(action, Rent) and action.spot]
+        back = [rent for rent in wanted.rents if rent.spot]
         if not back:
             return self._completing(situation) or Decision((), wanted.wake_at, f"stays on demand: {wanted.reason}")
 
@@ -462,11 +461,9 @@ class Decider:
         A gang that runs on demand has no use for a few spot nodes, and their evictions would disturb it.
         """
         part = situation.on_spot
-        rents = any(isinstance(action, Rent) for action in decided.actions)
-        if rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
+        if decided.rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
             return decided
-
-        returned = {action.allocation for action in decided.actions if isinstance(action, Return)}
+        returned = {action.allocation for action in decided.returns}
         if returned & {holding.allocation for holding in situation.on_demand}:
             return decided
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
 
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Situation, described
 from pricing_data.market import Market
 from pricing_data.units import bid_usd, counted, usd_text
 
@@ -160,15 +160,14 @@ class Allowance:
 
     def allowed(self, wanted: Decision, situation: Situation) -> Decision:
         """The decision with all its returns, and its purchases cut to fit."""
-        returns = tuple(action for action in wanted.actions if isinstance(action, Return))
-        asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
+        returns, asked = wanted.returns, [*wanted.rents]
+        rents = asked
         if not asked:
             return wanted
 
         together = self.limits.together
-        leaving = {
-            action.allocation for action in returns if together or action.at is None or action.at <= situation.now
-        }
+        at_once = [each for each in returns if together or each.at is None or each.at <= situation.now]
+        leaving = {each.allocation for each in at_once}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
         room, needed = self.room(situation, staying), self.limits.least
         refused = situation.refused.get((asked[0].offer.market, asked[0].spot), 0)

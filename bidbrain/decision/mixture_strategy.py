@@ -153,12 +153,14 @@ class Mixed:
         if schedule is None or not any(schedule.phases[0].mixture.machines):
             return Decision((), situation.now + LOOK_AGAIN, "no kind of machine is available")
 
-        wanted = dict(zip(types, schedule.phases[0].mixture.machines, strict=True))
-        later = dict(zip(types, schedule.phases[-1].mixture.machines, strict=True))
+        first, last = schedule.phases[0], schedule.phases[-1]
+        wanted = dict(zip(types, first.mixture.machines, strict=True))
+        later = dict(zip(types, last.mixture.machines, strict=True))
         parts = [self._within(situation, name, count, later[name]) for name, count in wanted.items() if count]
         returns = tuple(_excess_returns(situation, wanted))
         wakes = [part.wake_at for part in parts if part.wake_at is not None]
-        actions = _once((*returns, *(action for part in parts for action in part.actions)))
+        of_parts = [action for part in parts for action in part.actions]
+        actions = _once((*returns, *of_parts))
         reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
         wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
         purpose = self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"

@@ -168,8 +168,8 @@ def refill(strategy: Strategy, situation: Situation) -> Decision | None:
 
     held = [holding.rent for holding in situation.holdings]
     spot = bool(situation.on_spot)
-    afresh = strategy.decide(replace(situation, holdings=())).actions
-    wanted = [action for action in afresh if isinstance(action, Rent) and action.spot is spot]
+    afresh = strategy.decide(replace(situation, holdings=()))
+    wanted = [rent for rent in afresh.rents if rent.spot is spot]
     missing = sum(rent.machines * rent.offer.nu for rent in wanted)
     missing -= sum(rent.machines * rent.offer.nu for rent in held)
     here = [rent for rent in held if rent.spot is spot and situation.sells(rent)]

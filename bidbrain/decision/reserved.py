@@ -82,10 +82,13 @@ def reserved_part(reserved: Sequence[ReservedOffer], situation: Situation, terms
     rents, more = choose(free, staying, situation, terms)
     dropped = {action.allocation for action in more}
     kept = [holding for holding in staying if holding.allocation not in dropped]
-    every = [*((holding.rent, holding.ready) for holding in kept)]
-    every += [(rent, situation.now + terms.overheads.startup) for rent in rents]
+
+    every = [(holding.rent, holding.ready) for holding in kept]
+    started = situation.now + terms.overheads.startup
+    every += [(rent, started) for rent in rents]
     nu = sum(rent.machines * rent.offer.nu for rent, _ in every)
-    moments = [at for rent, _ in every if (at := leaves[rent.offer.market] - terms.lead) > situation.now]
+    looks = [leaves[rent.offer.market] - terms.lead for rent, _ in every]
+    moments = [at for at in looks if at > situation.now]
     wanted = 0.0 if terms.limits.together else situation.most_nu
     return ReservedPart(
         (*returns, *more, *rents),
@@ -107,9 +110,8 @@ def is_reserved(holding: Holding) -> bool:
 def without_reserved(situation: Situation, part: ReservedPart) -> Situation:
     """The situation of the rest of a job: its other machines, and the work and the dollars that are left for them."""
     returned = {action.allocation for action in part.actions if isinstance(action, Return)}
-    others = tuple(
-        holding for holding in situation.holdings if not is_reserved(holding) and holding.allocation not in returned
-    )
+    unreserved = [holding for holding in situation.holdings if not is_reserved(holding)]
+    others = tuple(holding for holding in unreserved if holding.allocation not in returned)
     return replace(
         situation,
         holdings=others,

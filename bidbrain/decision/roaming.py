@@ -98,17 +98,16 @@ class Roaming:
 
     @cached_property
     def _facts(self) -> _ZoneFacts:
-        markets = [offer.market for offer in self.offers]
-        return _ZoneFacts(
-            {offer.market: zone for zone, offer in reversed([*enumerate(self.offers)])},
-            regions_of(self.offers),
-            tuple(
-                f"{market.region if market.zone == NO_ZONE else market.zone} ({market.instance_type})"
-                for market in markets
-            ),
-            np.array([offer.nu for offer in self.offers]),
-            np.array([offer.on_demand for offer in self.offers]),
-        )
+        zones, names = dict[Market, int](), list[str]()
+        for zone, offer in enumerate(self.offers):
+            market = offer.market
+            zones.setdefault(market, zone)
+            place = market.region if market.zone == NO_ZONE else market.zone
+            names.append(f"{place} ({market.instance_type})")
+
+        nu = np.array([offer.nu for offer in self.offers])
+        on_demand = np.array([offer.on_demand for offer in self.offers])
+        return _ZoneFacts(zones, regions_of(self.offers), tuple(names), nu, on_demand)
 
     def decide(self, situation: Situation, gang: GangNow) -> Decision:
         """Decides whether the gang stays, starts elsewhere, or waits."""
@@ -155,20 +154,34 @@ class Roaming:
         now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
         running, share = self._running(situation.holdings, gang, now)
-        known = self._known(situation.looks(), now, running.zone if running is not None and running.spot else None)
+        on_spot = running.zone if running is not None and running.spot else None
+        known = self._known(situation.looks(), now, on_spot)
+
         facts = self._facts
         slower = gang.nu / facts.nu
+        spot = np.array([situation.price(offer) for offer in self.offers])
+        # On slower machines on demand, the job would end later than assumed.
+        too_slow = np.flatnonzero(facts.nu < gang.nu - _ROUNDING).tolist()
+        only_spot = self._zones(gang.only_spot) | {*too_slow}
         saved = situation.saved
+        gigabytes = self.gigabytes if saved is None else saved.gigabytes
+
         # A gang that runs and may shrink does not move to a market that has lately refused all of its machines.
         asks_less = running is not None and gang.least < gang.nodes
         # A checkpoint on its way counts as arrived: a gang that has just moved does not move back for its checkpoint.
         home = None if saved is None else self._zone(saved.market) if running is None else running.zone
+        refused = set[int]()
+        for zone, offer in enumerate(self.offers):
+            short = situation.refused.get((offer.market, True), 0)
+            if offer not in open_now or (asks_less and short > 0):
+                refused.add(zone)
+
         return RegionsSituation(
             now=now / HOUR,
             regions=facts.regions,
-            spot=np.array([situation.price(offer) for offer in self.offers]) * slower * per_hour,
+            spot=spot * slower * per_hour,
             on_demand=facts.on_demand * slower * per_hour,
-            moving=self.usd_per_gb * (self.gigabytes if saved is None else saved.gigabytes),
+            moving=self.usd_per_gb * gigabytes,
             known=known,
             work=situation.work_left / (gang.nodes * gang.nu * gang.speed) / HOUR,
             left=(gang.deadline - now) / HOUR,
@@ -176,14 +189,9 @@ class Roaming:
             step=gang.look / HOUR,
             running=running,
             home=home,
-            refused=frozenset(
-                zone
-                for zone, offer in enumerate(self.offers)
-                if offer not in open_now or (asks_less and situation.refused.get((offer.market, True), 0) > 0)
-            ),
+            refused=frozenset(refused),
             share=share,
-            # On slower machines on demand, the job would end later than assumed.
-            only_spot=self._zones(gang.only_spot) | {*np.flatnonzero(facts.nu < gang.nu - _ROUNDING).tolist()},
+            only_spot=only_spot,
             names=facts.names,
         )
 

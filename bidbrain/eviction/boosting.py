@@ -136,7 +136,11 @@ def _splits(
     left, left_bend = np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
     total, bend = left[:, :, -1:], left_bend[:, :, -1:]
     right, right_bend = total - left, bend - left_bend
-    gain = left**2 / (left_bend + shape.ridge) + right**2 / (right_bend + shape.ridge) - total**2 / (bend + shape.ridge)
+    # What a split lowers the loss by: the squared gradient over the curvature of both sides, less that of the whole.
+    below = left**2 / (left_bend + shape.ridge)
+    above = right**2 / (right_bend + shape.ridge)
+    whole = total**2 / (bend + shape.ridge)
+    gain = below + above - whole
     gain[np.minimum(left_bend, right_bend) < shape.leaf_curvature] = 0
     by_node = gain.transpose(1, 0, 2).reshape(gain.shape[1], -1)
     best = by_node.argmax(axis=1)

@@ -223,24 +223,31 @@ class PricePath:
         log_high = {span: np.log(_query(self._high, i, at + 1, np.maximum)) for span, i in begin.items()}
         low = {span: _query(self._low, i, at + 1, np.minimum) for span, i in begin.items()}
         hours = {span: np.clip(self._observed(times, span), HOUR, span) / HOUR for span in _LOOKBACKS}
-        travel = {
-            span: np.log((self._travel[at] - self._travel[i]) * 1e9 / (price * hours[span]) + _STILL)
-            for span, i in begin.items()
-        }
+        travel = dict[int, Floats]()
+        for span, i in begin.items():
+            moved = (self._travel[at] - self._travel[i]) * 1e9
+            travel[span] = np.log(moved / (price * hours[span]) + _STILL)
+
+        # How far the bid is above the price, next to how far prices move in a day.
         needed = np.log(np.maximum(limits / price - 1, _STILL / 10))
+        columns = [needed, needed - travel[DAY]]
+        log_limit, log_price = np.log(limits), np.log(price)
+        columns += [np.clip(log_limit - log_high[span], -_CLIP, _CLIP) for span in _LOOKBACKS]
+        for span in _LOOKBACKS[:3]:
+            moves = self._moves[at] - self._moves[begin[span]]
+            columns.append(np.log1p(moves / hours[span]))
+        columns += [travel[HOUR], travel[DAY]]
+
+        # Where the price stands in what it was.
+        longer = (DAY, 7 * DAY)
+        columns += [np.log(price / low[span]) for span in (HOUR, *longer)]
+        columns += [_place(price, low[span], np.exp(log_high[span])) for span in longer]
+        columns += [log_price - self._mean_log(times, at, span) for span in longer]
+
+        since_move = times - self.series.times[self._last_move[at]]
+        columns += [np.log1p(since_move / MINUTE), self._direction[at]]
         day = 2 * np.pi * (times % DAY) / DAY
-        columns = [
-            needed,
-            needed - travel[DAY],
-            *(np.clip(np.log(limits) - log_high[span], -_CLIP, _CLIP) for span in _LOOKBACKS),
-            *(np.log1p((self._moves[at] - self._moves[begin[s]]) / hours[s]) for s in _LOOKBACKS[:3]),
-            *(travel[HOUR], travel[DAY]),
-            *(np.log(price / low[span]) for span in (HOUR, DAY, 7 * DAY)),
-            *(_place(price, low[span], np.exp(log_high[span])) for span in (DAY, 7 * DAY)),
-            *(np.log(price) - self._mean_log(times, at, span) for span in (DAY, 7 * DAY)),
-            np.log1p((times - self.series.times[self._last_move[at]]) / MINUTE),
-            *(self._direction[at], np.sin(day), np.cos(day), np.log(price)),
-        ]
+        columns += [np.sin(day), np.cos(day), log_price]
         return np.stack(columns, axis=1)
 
     def _until(self, times: Ints) -> Ints:

@@ -20,7 +20,7 @@ from bidbrain.forecast.values import HIGH, CostsMore, ForecastJob, KnownPast, Ma
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import GOLDEN_RATIO, Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
-from bidbrain.strategies.base import Decision, Holding, Return, Situation, Strategy
+from bidbrain.strategies.base import Decision, Holding, Situation, Strategy
 from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells, with_rate
 from bidbrain.strategies.proteus import RENEW_BEFORE
@@ -355,7 +355,7 @@ class UnderLiveRules:
         calm = tuple(offer for offer in fair if offer.market not in resting) if resting else fair
         among = calm or fair
         decision = self.strategy.decide(situation if among == situation.offers else replace(situation, offers=among))
-        self._returned |= {action.allocation for action in decision.actions if isinstance(action, Return)}
+        self._returned |= {action.allocation for action in decision.returns}
         return decision
 
 
@@ -376,8 +376,8 @@ class RareLooks:
         decision, now = self.strategy.decide(situation), situation.now
         before, self._held = self._held, tuple(holding.allocation for holding in situation.holdings)
         settled = all(holding.ready <= now and holding.leaves_at is None for holding in situation.holdings)
-        returns = any(isinstance(action, Return) for action in decision.actions)
-        if not self._held or self._held != before or not settled or returns or decision.wake_at is None:
+        changed = self._held != before or not settled or bool(decision.returns)
+        if not self._held or changed or decision.wake_at is None:
             return decision
 
         # The next moment at which renewals are decided, shortly before the end of a paid hour.

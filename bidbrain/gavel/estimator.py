@@ -220,8 +220,11 @@ def speeds_by_others(
             misses += (guess[asked[seen]] - row[asked]).tolist()
             expected_misses += row[asked].tolist()
 
-    error, expected_error = (float(np.abs(each).mean()) if each else np.inf for each in (misses, expected_misses))
-    if len(misses) < _LEAST_CELLS or error >= expected_error:
+    if len(misses) < _LEAST_CELLS:
+        return None
+    error = float(np.abs(misses).mean())
+    expected_error = float(np.abs(expected_misses).mean())
+    if error >= expected_error:
         return None
 
     completed, _ = estimate(references, own)

@@ -123,14 +123,16 @@ def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
     courses = [play[job.name] for play in plays]
     starts = [course.turns[0].start if course.turns else course.end for course in courses]
     ends = [course.end for course in courses]
+    known_starts = [start for start in starts if start is not None]
+    known_ends = [end for end in ends if end is not None]
     return JobOutlook(
         job.name,
         courses[0].turns,
         ends[0],
-        min((start for start in starts if start is not None), default=None),
-        None if None in starts else max(start for start in starts if start is not None),
-        min((end for end in ends if end is not None), default=None),
-        None if None in ends else max(end for end in ends if end is not None),
+        earliest_start=min(known_starts, default=None),
+        latest_start=None if None in starts else max(known_starts),
+        earliest_end=min(known_ends, default=None),
+        latest_end=None if None in ends else max(known_ends),
     )
 
 

@@ -17,7 +17,16 @@ from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Entity
 from bidbrain.queue.order import MachinesHeld, as_foreseen, default_shares, length_of, must_go_first
-from bidbrain.queue.values import MEAN_COMPLETION, BadQueue, FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
+from bidbrain.queue.values import (
+    MEAN_COMPLETION,
+    BadQueue,
+    FreeQuota,
+    JobQueue,
+    MeanMachines,
+    QueueJob,
+    QueueRound,
+    QueueUser,
+)
 
 _BUDGETED = "makespan-within-budget"
 _FRUGAL = frozenset({"min-cost", "min-cost-slo", _BUDGETED})
@@ -299,25 +308,33 @@ def _problem(
         )
 
     least = np.array([job.least for job in jobs])
-    rates = np.array(
-        [[job.rates[kind] if kind else 0.0 for kind in kinds] for job, kinds in zip(jobs, chosen, strict=True)]
-    )
-    scale = np.maximum(np.minimum([job.most for job in jobs], np.where(rates > 0, workers, 0).sum(axis=1)), least)
-    now, users = queue.now, queue.terms.users
-    entities = tuple(
-        Entity(name, users[name].weight if name in users else 1.0, users[name].policy if name in users else "fairness")
-        for name in sorted({job.user for job in jobs})
-    )
+    rows = []
+    for job, kinds in zip(jobs, chosen, strict=True):
+        rows.append([job.rates[kind] if kind else 0.0 for kind in kinds])
+    rates = np.array(rows)
+    # No job holds more than its types have.
+    there = np.where(rates > 0, workers, 0).sum(axis=1)
+    most = np.minimum([job.most for job in jobs], there)
+    scale = np.maximum(most, least)
+    # A job with a fixed time takes it on however many machines.
+    timed = [[job.timed] for job in jobs]
+    throughputs = np.where(timed, rates > 0, rates * scale[:, None]) / 3600
+
+    arrival = np.array([job.arrival for job in jobs])
+    deadline = np.array([np.inf if job.deadline is None else job.deadline for job in jobs])
+    entities = []
+    for name in sorted({job.user for job in jobs}):
+        user = queue.terms.users.get(name, QueueUser())
+        entities.append(Entity(name, user.weight, user.policy))
     columns = ClusterJobs(
         ids=tuple(job.name for job in jobs),
-        # A job with a fixed time takes it on however many machines.
-        throughputs=np.where([[job.timed] for job in jobs], rates > 0, rates * scale[:, None]) / 3600,
+        throughputs=throughputs,
         scale=scale.astype(np.int64),
         weight=np.array([job.weight for job in jobs]),
         steps=np.array([length_of(job, queue) for job in jobs]),
-        elapsed_seconds=np.array([now - job.arrival for job in jobs]),
-        slo_seconds=np.array([np.inf if job.deadline is None else job.deadline - job.arrival for job in jobs]),
-        arrival=np.array([job.arrival for job in jobs]),
+        elapsed_seconds=queue.now - arrival,
+        slo_seconds=deadline - arrival,
+        arrival=arrival,
         entity=tuple(job.user for job in jobs),
         least=least,
     )
@@ -326,4 +343,4 @@ def _problem(
     if budget is None and all(job.budget_usd is not None for job in jobs):
         budget = sum(job.budget_usd for job in jobs if job.budget_usd is not None)
 
-    return AllocationProblem(cluster, columns, None, entities, budget)
+    return AllocationProblem(cluster, columns, None, tuple(entities), budget)

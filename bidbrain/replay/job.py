@@ -114,6 +114,11 @@ class _JobReplay:
             # What evictions cost is not done later.
             left = min(left, self.job.most_nu * self.recovery.speed * max(self.job.limit - self.now, 0))
 
+        leaving = Counter[tuple[Market, bool]]()
+        for held in self.warned:
+            rent = held.holding.rent
+            leaving[rent.offer.market, True] += rent.machines
+
         return Situation(
             now=self.now,
             offers=offers,
@@ -130,11 +135,7 @@ class _JobReplay:
             deadline=self.job.deadline,
             looks=partial(self._looks, offers),
             saved=self._saved(),
-            leaving=Counter(
-                (held.holding.rent.offer.market, True)
-                for held in self.warned
-                for _ in range(held.holding.rent.machines)
-            ),
+            leaving=leaving,
         )
 
     def _there(self) -> Iterator[_HeldAllocation]:
@@ -225,7 +226,7 @@ class _JobReplay:
         if not decision.actions:
             return
 
-        before, wanted = self.bought, sum(action.machines for action in decision.actions if isinstance(action, Rent))
+        before, wanted = self.bought, sum(rent.machines for rent in decision.rents)
         for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
             if isinstance(action, Rent):
                 self._buy(action)

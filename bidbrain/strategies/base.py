@@ -243,6 +243,14 @@ class Decision:
     reason: str = ""
     unaffordable: bool = False
 
+    @property
+    def rents(self) -> tuple[Rent, ...]:
+        return tuple(action for action in self.actions if isinstance(action, Rent))
+
+    @property
+    def returns(self) -> tuple[Return, ...]:
+        return tuple(action for action in self.actions if isinstance(action, Return))
+
 
 class Strategy(Protocol):
     """A way of renting machines for a job."""

@@ -78,7 +78,9 @@ class RegionsSituation:
 
     def fits(self, delays: int, steps: int = 0) -> bool:
         """Whether work and some starts still fit, in whole steps, after some steps without progress."""
-        return (ceil((self.work + delays * self.delay) / self.step - 1e-9) + steps) * self.step <= self.left + 1e-9
+        hours = self.work + delays * self.delay
+        needed = ceil(hours / self.step - 1e-9) + steps
+        return needed * self.step <= self.left + 1e-9
 
     @property
     def moves_usd(self) -> Floats:
@@ -215,10 +217,15 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
         slack[-1] = np.maximum(at.slack - work * (longer - 1), 0.0)
 
     lost = plan.lost(places[:, None], at.work - work, slack)[row]
+    # In each step of progress the machine is lost with some chance, and then has cost the mean of both ends.
     survives = at.known.survivals(at.now, hours)
+    chance = survives[:, :-1] - survives[:, 1:]
     paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
-    ends = (survives[:, :-1] - survives[:, 1:]) * (paid + (lost[:, 1:] + lost[:, :-1]) / 2)
-    later = (1 - survives[:, 0]) * lost[:, 0] + ends.sum(axis=1) + survives[:, -1] * at.spot * at.work
+    rest = (lost[:, 1:] + lost[:, :-1]) / 2
+    ends = chance * (paid + rest)
+    at_once = (1 - survives[:, 0]) * lost[:, 0]
+    never = survives[:, -1] * at.spot * at.work
+    later = at_once + ends.sum(axis=1) + never
     usd: Floats = move + at.spot * delay + later
     return usd
 
@@ -248,8 +255,11 @@ def _terms(at: RegionsSituation) -> PlanTerms:
     chances, ages = at.known.chances(at.now), at.known.ages(at.now, up=False)
     factors = at.known.factors
     returns = HAZARDS[False].rate(np.clip(ages, 0.3, 3.0)) * factors[0] * (1 - chances)
-    usd, losses = np.bincount(region, at.spot * usable) / count, np.bincount(region, factors[1] * usable) / count
-    up = 1 - np.exp(np.bincount(region, usable * np.log(1 - 0.98 * chances)))
+    usd = np.bincount(region, at.spot * usable) / count
+    losses = np.bincount(region, factors[1] * usable) / count
+    # A region is up if any of its zones is.
+    log_down = usable * np.log(1 - 0.98 * chances)
+    up = 1 - np.exp(np.bincount(region, log_down))
     kept: list[int] = np.argsort(usd, kind="stable")[:MAX_PLACES].tolist()
     if at.home is not None and region[at.home] not in kept:
         kept[-1] = int(region[at.home])

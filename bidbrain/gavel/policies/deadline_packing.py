@@ -39,19 +39,16 @@ def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats, float]:
     # In units of the mean worker-seconds per job; giving up needs no workers.
     unit = batch.workers.sum() * ends[-1] / count
     workers = np.column_stack([lengths[:, None] * batch.workers / unit, np.full(len(ends), np.inf)])
-    own = usd * batch.left[:, None] / all_work
-    groups = Groups(
-        np.column_stack([batch.left[:, None] / batch.alone, np.ones(count)]),
-        batch.scale * batch.left / unit,
-        workers,
-        stage,
-        np.column_stack([own, np.ones(count)]),
-    )
-    nothing = np.zeros(count)
-    sifted = sift(groups, LevelObjective(np.ones(count), nothing, nothing, 0.0))
+    left, all_of_it, nothing = batch.left[:, None], np.ones(count), np.zeros(count)
+    own = usd * left / all_work
+    progress = np.column_stack([left / batch.alone, all_of_it])
+    cost = np.column_stack([own, all_of_it])
+    groups = Groups(progress, batch.scale * batch.left / unit, workers, stage, cost)
+
+    sifted = sift(groups, LevelObjective(all_of_it, nothing, nothing, 0.0))
     shared = groups.at_stages(sifted.prices)[:, :types] * groups.held[:, None]
-    least_usd = float((sifted.shares[:, :types] * usd * batch.left[:, None]).sum())
-    return sifted.shares[:, -1], (own + shared) / batch.left[:, None], least_usd
+    dollars = sifted.shares[:, :types] * usd * left
+    return sifted.shares[:, -1], (own + shared) / left, float(dollars.sum())
 
 
 class FreeTime:

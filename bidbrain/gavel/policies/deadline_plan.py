@@ -133,8 +133,10 @@ def _alone_cheapest(batch: DeadlineBatch) -> Floats:
     # The part of the work on the fast type that leaves no time; all of it where both are one type.
     gain, over = alone[:, slow] - alone[:, fast], alone[:, slow] - left
     part = np.where(slow == fast, 1.0, np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0))
-    mixed = runs[:, slow] & runs[:, fast] & (alone[:, fast] <= left) & (part > 0)
-    best = np.where(mixed, usd[:, slow] * (1 - part) + usd[:, fast] * part, np.inf).argmin(axis=1)
+    in_time = (alone[:, fast] <= left) & (part > 0)
+    mixed = runs[:, slow] & runs[:, fast] & in_time
+    mixed_usd = usd[:, slow] * (1 - part) + usd[:, fast] * part
+    best = np.where(mixed, mixed_usd, np.inf).argmin(axis=1)
     share = np.zeros((jobs, types))
     share[every, slow[best]] += 1 - part[every, best]
     share[every, fast[best]] += part[every, best]
@@ -199,25 +201,28 @@ class DeadlineProgram:
         self._unit = np.minimum(self._span, alone)
         self._done, self._part = self._unit / alone, self._unit / self._span
         self._usd = batch.scale[job] * batch.usd_per_second[kind] * self._unit
-        self._dearest = float((self._usd / self._done).max(initial=0.0))
+        usd_of_work = self._usd / self._done
+        self._dearest = float(usd_of_work.max(initial=0.0))
         # A job's time in an interval is one cell; some cells have a row.
         self._cell, self._rowed = job * len(ends) + interval, np.zeros(spans.size, dtype=bool)
         jobs, columns, self._undone = np.arange(len(spans)), np.arange(len(job)), len(job) + np.arange(len(spans))
+        all_work = np.ones(len(jobs))
         work = at_least(
             "job {!r}: its deadline",
             batch.names,
             np.append(job, jobs),
             np.append(columns, self._undone),
-            np.append(self._done, np.ones(len(jobs))),
-            np.ones(len(jobs)),
+            np.append(self._done, all_work),
+            all_work,
         )
+        held, there = batch.scale[job] * self._part, np.tile(batch.workers, len(ends))
         workers = at_most(
             "type {0[0]!r}: its workers until {0[1]:g} s",
             [(name, end) for end in ends.tolist() for name in batch.types],
             interval * types + kind,
             columns,
-            batch.scale[job] * self._part,
-            np.tile(batch.workers, len(ends)),
+            held,
+            there,
         )
         nothing, upper = np.zeros(len(job) + len(jobs)), np.append(1 / self._part, np.ones(len(jobs)))
         self._solver = Solver(LinearProgram(nothing, nothing, upper, (work, workers)), dual=True, brief=True)

@@ -90,8 +90,12 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
     for (name, hours), rows in groups.items():
         finished = [row for row in rows if row.end is not None]
         shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
+        ratios = [row.runtime_hours / hours for row in finished]
         machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
+        on_demand = sum(row.on_demand_hours for row in finished)
+        spot = sum(row.spot_hours for row in finished)
         free = sum(row.free_hours for row in finished)
+        evictions = sum(row.evictions for row in finished)
         count = max(len(finished), 1)
         summary = BacktestSummary(
             scheme=name,
@@ -100,12 +104,12 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
             cost_pct=float(shares.mean()),
             cost_p50=float(np.quantile(shares, 0.5)),
             cost_p95=float(np.quantile(shares, 0.95)),
-            runtime_ratio=float(np.mean([row.runtime_hours / hours for row in finished] or [np.nan])),
-            evictions_per_job=sum(row.evictions for row in finished) / count,
+            runtime_ratio=float(np.mean(ratios or [np.nan])),
+            evictions_per_job=evictions / count,
             free_pct=100 * free / machine_hours if machine_hours else 0.0,
             unfinished=len(rows) - len(finished),
-            on_demand_hours=sum(row.on_demand_hours for row in finished) / count,
-            spot_hours=sum(row.spot_hours for row in finished) / count,
+            on_demand_hours=on_demand / count,
+            spot_hours=spot / count,
             free_hours=free / count,
         )
         summaries.append(summary)

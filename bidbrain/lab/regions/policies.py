@@ -18,7 +18,7 @@ from bidbrain.decision.roaming import Roaming, regions_of
 from bidbrain.lab.regions.optimum import BestSchedule, cheapest, published_plan
 from bidbrain.lab.regions.replay import Field, PlayedWindow, Spending, Whereabouts, Window, ZonePolicy, play
 from bidbrain.lab.regions.skynomad import SkyNomad
-from bidbrain.strategies.base import Decision, Holding, Look, Offer, Overheads, Rent, Return, SavedState, Situation
+from bidbrain.strategies.base import Decision, Holding, Look, Offer, Overheads, Rent, SavedState, Situation
 from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.standard import AlwaysOnDemand
 from pricing_data.market import Market
@@ -220,10 +220,7 @@ class DecidedRegions:
 
     def _follow(self, field: Field, decider: Decider, decision: Decision) -> int | None:
         """Does what was decided; the zone that refused, if one did."""
-        for order in decision.actions:
-            if not isinstance(order, Rent):
-                continue
-
+        for order in decision.rents:
             zone = decider.offers.index(order.offer)
             if not order.spot:
                 field.start_on_demand(zone)
@@ -233,7 +230,7 @@ class DecidedRegions:
             self._saw(field.now * field.gap, zone, up=started)
             return None if started else zone
 
-        if any(isinstance(action, Return) for action in decision.actions):
+        if decision.returns:
             field.stop()
 
         return None
@@ -251,29 +248,31 @@ class DecidedRegions:
             holdings = (Holding(0, rent, now, now + field.delay_left),)
 
         prices = {offer: round(usd * NANOS_PER_DOLLAR) for offer, usd in zip(offers, field.spot.tolist(), strict=True)}
+        open_offers = tuple(offer for zone, offer in enumerate(offers) if zone not in refused)
+        saved = None if field.home is None else SavedState(offers[field.home].market, _WHOLE)
         return Situation(
             now=now,
-            offers=tuple(offer for zone, offer in enumerate(offers) if zone not in refused),
+            offers=open_offers,
             price=lambda offer: prices[offer],
             holdings=holdings,
             baseline=decider.baseline,
             most_nu=decider.most_nu,
             work_left=float(field.work_left) * job.machines,
             looks=lambda: tuple(self._looks),
-            saved=None if field.home is None else SavedState(offers[field.home].market, _WHOLE),
+            saved=saved,
             deadline=decider.deadline,
         )
 
 
 def _decider_of(field: Field) -> Decider:
-    job = field.job
-    offers = tuple(
-        Offer(Market("local", region, zone, "machine"), 1.0, round(usd * NANOS_PER_DOLLAR))
-        for zone, region, usd in zip(field.zones, field.regions, field.on_demand.tolist(), strict=True)
-    )
+    job, offers = field.job, list[Offer]()
+    for zone, region, usd in zip(field.zones, field.regions, field.on_demand.tolist(), strict=True):
+        market = Market("local", region, zone, "machine")
+        offers.append(Offer(market, 1.0, round(usd * NANOS_PER_DOLLAR)))
     cheapest = min(offers, key=lambda offer: offer.on_demand)
+    known = Known.nothing(regions_of(offers))
     return Decider(
-        offers=offers,
+        offers=tuple(offers),
         baseline=Rent(cheapest, job.machines, None),
         reliable=None,
         most_nu=float(job.machines),
@@ -284,5 +283,5 @@ def _decider_of(field: Field) -> Decider:
         billing=billing_rule("per-second"),
         lease=field.gap,
         look=field.gap,
-        roaming=Roaming(offers, field.moving, Known.nothing(regions_of(offers)), _WHOLE),
+        roaming=Roaming(tuple(offers), field.moving, known, _WHOLE),
     )

@@ -212,8 +212,10 @@ class ByShares:
         in_hand = self._slo_seconds[active] - elapsed - steps_left[active] / self._best[active]
         most = _MARGIN_ROUNDS * self._scenario.round_seconds
         margin = np.clip(_RESERVE_USED * in_hand, 0.0, most)
+        numbers = active.tolist()
+        owners = [workload.owner[m] if workload.entities else None for m in numbers]
         jobs = ClusterJobs(
-            tuple(workload.names[m] for m in active.tolist()),
+            tuple(workload.names[m] for m in numbers),
             self._rates[active],
             self._scale[active],
             workload.weight[active],
@@ -221,14 +223,13 @@ class ByShares:
             elapsed,
             self._slo_seconds[active] - margin,
             workload.arrival[active],
-            tuple(workload.owner[m] if workload.entities else None for m in active.tolist()),
+            tuple(owners),
             self._isolated[active],
             self._begun[active],
         )
         believed = self._scenario.believed
         pairs = None if believed is None else good_pairs(believed, workload.kind[active])
-        here = {workload.owner[m] for m in active.tolist()} if workload.entities else set()
-        entities = tuple(entity for entity in workload.entities if entity.name in here)
+        entities = tuple(entity for entity in workload.entities if entity.name in owners)
         return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
 
     def _granted(self, active: Ints, pairs: Pairs | None, shares: Floats) -> "_Grant":

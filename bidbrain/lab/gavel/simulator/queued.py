@@ -73,11 +73,11 @@ class Queued:
         arrival, deadline = float(workload.arrival[m]), float(self._deadline[m])
         kind, since = self._held.get(m, ("", arrival))
         workers = int(workload.scale[m])
+        of_types = zip(scenario.cluster.types, self._rates[m].tolist(), strict=True)
+        rates = {name: rate for name, rate in of_types if rate}
         return QueueJob(
             name=str(m),
-            rates={
-                kind: rate for kind, rate in zip(scenario.cluster.types, self._rates[m].tolist(), strict=True) if rate
-            },
+            rates=rates,
             arrival=arrival,
             since=since,
             user=workload.owner[m] if workload.entities else "",

@@ -130,12 +130,16 @@ def summarize(outcome: SimulationOutcome) -> SimulationSummary:
     results = job_results(outcome)
     done = [result for result in results if not result.dropped]
     held = [result.slo_met for result in results if result.slo_met is not None]
+    costs = [result.cost_usd for result in results if result.cost_usd is not None]
+    last = max(result.finish_seconds for result in results)
+    # Worker-seconds of jobs on several workers, and those that they had on several servers.
     wide = sum(sum(job.held_seconds.values()) * job.scale for job in results if job.scale > 1)
     spread = sum(job.spread_seconds * job.scale for job in results)
-    costs = [result.cost_usd for result in results if result.cost_usd is not None]
+    per_server = outcome.scenario.per_server
+
     return SimulationSummary(
         average_jct_seconds=float(np.mean([result.jct_seconds for result in done])),
-        makespan_seconds=max(result.finish_seconds for result in results) - results[0].arrival_seconds,
+        makespan_seconds=last - results[0].arrival_seconds,
         utilization=utilization(outcome),
         cost_usd=sum(costs) if costs else None,
         slo_violations=held.count(False) if held else None,
@@ -143,7 +147,7 @@ def summarize(outcome: SimulationOutcome) -> SimulationSummary:
         moves_per_job=float(np.mean([result.moves for result in results])),
         jobs=len(done),
         groups=_groups(results),
-        spread=None if outcome.scenario.per_server is None else spread / max(wide, 1.0),
+        spread=None if per_server is None else spread / max(wide, 1.0),
     )
 
 
