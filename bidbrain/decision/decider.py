@@ -463,6 +463,7 @@ class Decider:
         part = situation.on_spot
         if decided.rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
             return decided
+
         returned = {action.allocation for action in decided.returns}
         if returned & {holding.allocation for holding in situation.on_demand}:
             return decided

@@ -171,6 +171,7 @@ class Roaming:
         # A checkpoint on its way counts as arrived: a gang that has just moved does not move back for its checkpoint.
         home = None if saved is None else self._zone(saved.market) if running is None else running.zone
         refused = set[int]()
+
         for zone, offer in enumerate(self.offers):
             short = situation.refused.get((offer.market, True), 0)
             if offer not in open_now or (asks_less and short > 0):

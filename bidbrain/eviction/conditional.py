@@ -236,6 +236,7 @@ class PricePath:
         for span in _LOOKBACKS[:3]:
             moves = self._moves[at] - self._moves[begin[span]]
             columns.append(np.log1p(moves / hours[span]))
+
         columns += [travel[HOUR], travel[DAY]]
 
         # Where the price stands in what it was.

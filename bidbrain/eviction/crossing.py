@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bidbrain.arrays import Floats
 from bidbrain.errors import BidBrainError, TooLittleHistory
@@ -276,7 +275,7 @@ def median_of_spans(low: Ints, high: Ints) -> float:
     return float(at[i] - (reached[i] - half) / before[i])
 
 
-def _below(points: Ints, classes: NDArray[np.int64], edges: Ints, counts: Ints) -> Ints:
+def _below(points: Ints, classes: Ints, edges: Ints, counts: Ints) -> Ints:
     """For each edge, by how much it is above the points that are below it, in total."""
     width = int(edges[1])
     rest = np.bincount(classes, points & (width - 1), minlength=edges.size - 1).astype(np.int64)

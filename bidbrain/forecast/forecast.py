@@ -25,7 +25,7 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     levels, length = market.reference(starts), HOUR * float(np.quantile(hours, HIGH))
     level = float(market.reference(np.array([past.now], dtype=np.int64))[0])
 
-    def spread(values: np.typing.NDArray[np.float64], *, scales: bool) -> Spread:
+    def spread(values: Floats, *, scales: bool) -> Spread:
         return calibrated(PastOutcomes(starts, values, levels, length), level, past.now, scales=scales)
 
     cost = spread(usd, scales=True)

@@ -222,6 +222,7 @@ def speeds_by_others(
 
     if len(misses) < _LEAST_CELLS:
         return None
+
     error = float(np.abs(misses).mean())
     expected_error = float(np.abs(expected_misses).mean())
     if error >= expected_error:

@@ -149,11 +149,6 @@ def _part_of(job: QueueJob, machines: Mapping[str, int]) -> dict[str, int]:
     return both if fewer and sum(both.values()) >= job.least else dict(job.held)
 
 
-def _stays(job: QueueJob, machines: Mapping[str, int]) -> bool:
-    """Whether it keeps some of its machines, a gang all of them."""
-    return bool(job.held) and (machines == job.held if job.gang else any(kind in machines for kind in job.held))
-
-
 def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[str, float]:
     """Seconds from now until each job of the list ends, if its jobs begin in this order and keep what they hold.
 
@@ -180,13 +175,14 @@ def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[
                 continue
 
             if before is None:
-                stays = name in held or (not now and _stays(jobs[name], machines))
+                # At the beginning a job may keep some of its machines, a gang all of them.
+                own = jobs[name].held
+                keeps = machines == own if jobs[name].gang else any(kind in machines for kind in own)
+                stays = name in held or (not now and bool(own) and keeps)
                 since = now if stays and name not in moved else now + jobs[name].swap_seconds
             else:
-                left[name], since = (
-                    work_left(name),
-                    now + jobs[name].swap_seconds if name in moved else max(before[2], now),
-                )
+                left[name] = work_left(name)
+                since = now + jobs[name].swap_seconds if name in moved else max(before[2], now)
 
             speed = jobs[name].speed(machines)
             holds[name], until[name] = (machines, speed, since), since + left[name] / speed
@@ -338,9 +334,8 @@ def as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound)
         if _terms(job, queue) != _terms(before, previous.queue):
             return False
 
-        if any(
-            abs(rate / before.rates[kind] - 1) > _SAME_RATE for kind, rate in job.rates.items() if before.rates[kind]
-        ):
+        changes = [rate / before.rates[kind] - 1 for kind, rate in job.rates.items() if before.rates[kind]]
+        if any(abs(change) > _SAME_RATE for change in changes):
             return False
 
     return True

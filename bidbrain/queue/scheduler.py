@@ -326,6 +326,7 @@ def _problem(
     for name in sorted({job.user for job in jobs}):
         user = queue.terms.users.get(name, QueueUser())
         entities.append(Entity(name, user.weight, user.policy))
+
     columns = ClusterJobs(
         ids=tuple(job.name for job in jobs),
         throughputs=throughputs,

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
 from pricing_data.units import HOUR
 
-Floats = NDArray[np.float64]
 UNSEEN: Final = -1
 
 # For down and for up spells; `python -m bench.regions_prior` prints what is likely on the traces of the prior.
@@ -67,8 +67,8 @@ class Known:
     counts the spells that were seen to end.
     """
 
-    region: NDArray[np.int64]
-    up: NDArray[np.int64]
+    region: Ints
+    up: Ints
     since: Floats
     seen: Floats
     endings: Floats
@@ -148,7 +148,7 @@ class Known:
         return survivals
 
 
-def _with(values: NDArray[Any], zones: NDArray[np.int64], value: float | NDArray[Any]) -> NDArray[Any]:
+def _with(values: NDArray[Any], zones: Ints, value: float | NDArray[Any]) -> NDArray[Any]:
     changed = values.copy()
     changed[zones] = value
     return changed

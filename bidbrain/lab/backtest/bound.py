@@ -155,7 +155,7 @@ def _lowest_of_last_hour(series: PriceSeries) -> tuple[Ints, Ints]:
 _Table = NDArray[np.int16] | NDArray[np.int32]
 
 
-def cheapest(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> tuple[int, int]:
+def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
     """The ticks on spot and on demand that the cheapest schedule of a job is billed for.
 
     `up` is the availability until its deadline, in ticks of `tick` microseconds.

@@ -177,9 +177,7 @@ StrategyOfJob = Callable[[DeadlineJobs, int], Strategy]
 """Makes the strategy of a job, by its number."""
 
 
-def replay(
-    jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], None] = lambda: None
-) -> DeadlineOutcome:
+def replay(jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], None] | None = None) -> DeadlineOutcome:
     """Replays every job under a strategy, which sees its history up to the current tick."""
     course = np.full((len(jobs), int(jobs.ticks.max(initial=0))), NOT_RUNNING, dtype=np.int8)
     missed = np.zeros(len(jobs), dtype=np.bool_)
@@ -209,7 +207,8 @@ def replay(
             held = slice((tenure.start - start) // tick, -(-(tenure.end - start) // tick))
             course[job, held] = SPOT if tenure.rent.spot else ON_DEMAND
 
-        on_job()
+        if on_job is not None:
+            on_job()
 
     return DeadlineOutcome((course == SPOT).sum(axis=1), (course == ON_DEMAND).sum(axis=1), missed, course)
 
@@ -219,7 +218,7 @@ def published(jobs: DeadlineJobs, name: str) -> DeadlineOutcome:
     return replay(jobs, lambda jobs, job: Published(name, BASELINES[name], jobs, job))
 
 
-def decided(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
+def decided(jobs: DeadlineJobs, on_job: Callable[[], None] | None = None) -> DeadlineOutcome:
     """Replays every job under its `Decider`, as a launch would make it."""
     worth = DeadlineStrategy(jobs.terms)
     return replay(jobs, lambda jobs, job: decider_of(jobs, job, worth), on_job)
@@ -244,12 +243,13 @@ def decider_of(jobs: DeadlineJobs, job: int, worth: DeadlineStrategy) -> Decider
     )
 
 
-def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
+def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] | None = None) -> DeadlineOutcome:
     """The cost with perfect foresight, job by job."""
     spot, on_demand = np.zeros((2, len(jobs)), dtype=np.int64)
     for job in range(len(jobs)):
         spot[job], on_demand[job] = cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms)
-        on_job()
+        if on_job is not None:
+            on_job()
     return DeadlineOutcome(spot, on_demand, np.zeros(len(jobs), dtype=np.bool_))
 
 

@@ -11,7 +11,6 @@ from itertools import pairwise, product
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bidbrain.arrays import Floats
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
@@ -244,13 +243,13 @@ def differences(
     return compared
 
 
-def blocks_of(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
+def blocks_of(starts: Sequence[int], hours: float) -> Ints:
     """The block of time that a job belongs to: whole days, at least twice as long as the job."""
     days = max(1, int(np.ceil(2 * hours * HOUR / DAY)))
     return np.array(starts, dtype=np.int64) // (days * DAY)
 
 
-def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> ConfidenceInterval:
+def mean_interval(values: Floats, blocks: Ints, rng: np.random.Generator) -> ConfidenceInterval:
     """The mean of values, and the percentile interval of the mean over resampled blocks of them."""
     if not values.size:
         return ConfidenceInterval(float("nan"), None, None)
@@ -275,9 +274,7 @@ def drawn_blocks(blocks: int, rng: np.random.Generator) -> Ints:
     return drawn
 
 
-def ratio_interval(
-    above: NDArray[np.float64], below: NDArray[np.float64], block: Ints, drawn: Ints
-) -> tuple[float, float]:
+def ratio_interval(above: Floats, below: Floats, block: Ints, drawn: Ints) -> tuple[float, float]:
     """The 95% percentile interval of sum(above) / sum(below), for observations in numbered blocks.
 
     Leaves out resamples in which `below` sums to 0.

@@ -118,6 +118,7 @@ def _summary(market: str, own: _Jobs, dear: _Jobs, best: _Jobs) -> BidSummary:
     for rivals, job in own.items():
         above = job.usd_with_time - best[rivals].usd_with_time
         points.append(100 * above / full)
+
     mean = fmean(points)
     spread = _NORMAL_90 * stdev(points) / sqrt(len(points)) if len(points) > 1 else nan
 

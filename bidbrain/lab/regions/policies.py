@@ -269,6 +269,7 @@ def _decider_of(field: Field) -> Decider:
     for zone, region, usd in zip(field.zones, field.regions, field.on_demand.tolist(), strict=True):
         market = Market("local", region, zone, "machine")
         offers.append(Offer(market, 1.0, round(usd * NANOS_PER_DOLLAR)))
+
     cheapest = min(offers, key=lambda offer: offer.on_demand)
     known = Known.nothing(regions_of(offers))
     return Decider(

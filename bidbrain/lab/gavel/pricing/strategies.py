@@ -77,7 +77,7 @@ class PriceBoard:
 def board_of(
     histories: Sequence[PriceSeries],
     machine: Callable[[Market], InstanceType],
-    useful_share: Callable[[Market], float] = lambda _: 1.0,
+    useful_share: Callable[[Market], float] | None = None,
 ) -> PriceBoard:
     """The board of the markets with prices over a common span; `machine` says what each market offers.
 
@@ -96,7 +96,8 @@ def board_of(
     for series in known:
         kind = machine(series.market)
         assert kind.accelerator is not None
-        offers.append(AcceleratorOffer(series.market, kind.accelerator, kind.accelerators, useful_share(series.market)))
+        share = 1.0 if useful_share is None else useful_share(series.market)
+        offers.append(AcceleratorOffer(series.market, kind.accelerator, kind.accelerators, share))
 
     usd = np.array(
         [
