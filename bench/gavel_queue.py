@@ -16,7 +16,7 @@ from itertools import permutations
 
 import numpy as np
 
-from bidbrain.gavel.names import POLICIES
+from bidbrain.gavel import POLICIES
 from bidbrain.queue.order import ends_of, listed
 from bidbrain.queue.outlook import outlook, played
 from bidbrain.queue.scheduler import next_round

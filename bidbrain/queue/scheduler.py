@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from bidbrain.gavel.names import POLICIES
+from bidbrain.gavel import POLICIES
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Entity

@@ -12,7 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bidbrain.gavel.names import ENTITY_POLICIES, POLICIES
+from bidbrain.gavel import ENTITY_POLICIES, POLICIES
 from bidbrain.queue.values import MEAN_COMPLETION, ROUND_SECONDS, QueueTerms, QueueUser
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.cloud_settings import TAG_NAME, TAG_VALUE, parsed_table

@@ -282,5 +282,12 @@ class DeadlineProgram:
             row[new] = np.arange(len(new))
             here = np.flatnonzero(row[self._cell] >= 0)
             self._solver.add_rows(
-                at_most("one type at a time", new, row[self._cell[here]], here, self._part[here], np.ones(len(new)))
+                at_most(
+                    "one type at a time",
+                    range(len(new)),
+                    row[self._cell[here]],
+                    here,
+                    self._part[here],
+                    np.ones(len(new)),
+                )
             )

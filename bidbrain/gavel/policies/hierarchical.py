@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
-from bidbrain.gavel.names import ENTITY_POLICIES
+from bidbrain.gavel import ENTITY_POLICIES
 from bidbrain.gavel.policies.base import allocation
 from bidbrain.gavel.policies.fairness import progress_rows
 from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift

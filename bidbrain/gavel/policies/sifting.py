@@ -332,18 +332,20 @@ class _Sieve:
         rows = np.concatenate([group, every])
         columns = np.concatenate([cell, np.full(len(of), z)])
         values = np.concatenate([progress.ravel(), -objective.slope[of]])
-        unbounded = np.full(len(of), INF)
-        level = ConstraintRows("group {} of jobs: its level", of, rows, columns, values, objective.base[of], unbounded)
-        time = at_most("group {} of jobs: its time", of, group, cell, np.ones(z), np.ones(len(of)))
+        names, unbounded = of.tolist(), np.full(len(of), INF)
+        level = ConstraintRows(
+            "group {} of jobs: its level", names, rows, columns, values, objective.base[of], unbounded
+        )
+        time = at_most("group {} of jobs: its time", names, group, cell, np.ones(z), np.ones(len(of)))
 
         # Workers that a stage leaves are a column of their own: the next stage has them.
         stage = 0 if groups.stage is None else groups.stage[of[group]] * types
         numbers, handed, each = np.arange(len(left)), z + 1 + passed, np.ones(len(passed))
-        held = np.repeat(groups.held[of], types)
+        held, kinds = np.repeat(groups.held[of], types), (numbers % types).tolist()
         rows = np.concatenate([cell % types + stage, numbers, passed, passed + types])
         columns = np.concatenate([cell, np.full(len(left), z), handed, handed])
         values = np.concatenate([held, per_z, each, -each])
-        workers = at_most("type {}: its workers", numbers % types, rows, columns, values, left)
+        workers = at_most("type {}: its workers", kinds, rows, columns, values, left)
 
         own = 0.0 if groups.cost is None else groups.cost[of]
         rising = objective.slope > 0

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.gavel import ENTITY_POLICIES
 from bidbrain.gavel.estimator import BadFingerprint
-from bidbrain.gavel.names import ENTITY_POLICIES
 from bidbrain.gavel.problem import Cluster, Entity
 from bidbrain.lab.gavel.rounds import SPREAD
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget

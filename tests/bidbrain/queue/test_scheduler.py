@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.gavel.names import POLICIES
+from bidbrain.gavel import POLICIES
 from bidbrain.queue import order, outlook as outlooks
 from bidbrain.queue.outlook import JobOutlook, outlook
 from bidbrain.queue.scheduler import next_round
