@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from agileml.apps import BUILT_IN
-from bidbrain.arrays import Floats, Ints
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.cost import EvictionLoss, effective_usd_per_hour
 from bidbrain.decision.mixture_solver import (
     KindOption,
@@ -31,7 +31,6 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import OVERHEADS, PlanningFacts, transfer_time
 from spotctl.planning.offers import (
-    Bools,
     MachineKind,
     _misspelled,
     _unknown_accelerator,
