@@ -16,10 +16,11 @@ from itertools import permutations
 
 import numpy as np
 
-from bidbrain.gavel.order import ends_of, listed
-from bidbrain.gavel.outlook import outlook, played
-from bidbrain.gavel.queue import POLICIES, JobQueue, QueueJob, QueueQuota, QueueTerms
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.gavel import POLICIES
+from bidbrain.queue.order import ends_of, listed
+from bidbrain.queue.outlook import outlook, played
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueTerms
 
 CASES = 64
 

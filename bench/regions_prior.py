@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bidbrain.arrays import Floats
 from bidbrain.lab.backtest.deadline import AvailabilityHistory
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
-from bidbrain.strategies.regions_knowledge import Floats
 from pricing_data.units import HOUR
 from spotctl.lab.backtest.deadline import recorded
 

@@ -72,6 +72,7 @@ class FootprintAllocation:
                 f" nu {self.nu:g}, start-up {self.startup}: the first two must be above 0, the others not below; only a"
                 " reservation can cost nothing"
             )
+
         if not 0 <= self.beta <= 1:
             raise ImpossibleAllocation(f"{self.market}: beta {self.beta:g} is not a probability")
         if self.beta > 0 and self.eviction_after is None:
@@ -214,6 +215,7 @@ def chance_of_eviction(footprint: Iterable[FootprintAllocation]) -> float:
         ends = sorted({0, *(left for left, _ in hazards)})
         for since, until in pairwise(ends):
             risks.append((until - since) * max(hazard for left, hazard in hazards if left >= until))
+
     return -math.expm1(-sum(risks))
 
 
@@ -244,6 +246,7 @@ class EvictionLoss:
                 f"{self.per_hour:g} evictions an hour, {self.startup_hours:g} hours of start and"
                 f" {self.checkpoint_hours:g} of a checkpoint: each must be finite and at least 0"
             )
+
         if not (math.isfinite(self.checkpoint_every_hours) and self.checkpoint_every_hours > 0):
             raise BadEffectivePrice(
                 f"checkpoint every {self.checkpoint_every_hours:g} hours: the interval must be above 0"
@@ -260,10 +263,12 @@ class EvictionLoss:
         if self.warned:
             # Periodic checkpoints are not needed: only the one at the warning is written.
             return math.exp(-rate * (self.startup_hours + writing))
+
         cycle = every + writing
         if rate * cycle < _NEGLIGIBLE_RATE:
             # The loss is below rounding error; the formula would overflow for rates near the smallest float.
             return every / cycle
+
         return (
             every * rate * math.exp(-rate * self.startup_hours) / math.expm1(rate * cycle)
             if rate * cycle < 700

@@ -1,6 +1,12 @@
-"""The interface to the solver of linear programs: an optimum, or an error that names what cannot hold."""
+"""Linear programs: an optimum, or an error that names what cannot hold.
 
-from collections.abc import Callable
+A program maximizes a gain over columns within rows, and every kind of rows carries the words that describe each of its
+rows, so that a contradiction can be told in the user's own terms: the rows that give way when the total relative
+violation is least (an elastic program). One solver, HiGHS, is called, from the basis of the last optimum where there is
+one. A status other than optimal never passes for an answer: it is an error, after retries with other settings.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import highspy
@@ -9,8 +15,6 @@ from highspy import HighsBasisStatus, HighsModelStatus
 
 from bidbrain.arrays import Floats, Ints
 from bidbrain.errors import BidBrainError
-
-Label = Callable[[int], str]
 
 INF = highspy.kHighsInf
 BASIC, AT_LOWER, AT_UPPER = HighsBasisStatus.kBasic, HighsBasisStatus.kLower, HighsBasisStatus.kUpper
@@ -51,9 +55,13 @@ class SolverFailed(BidBrainError):
 
 @dataclass(frozen=True, slots=True)
 class ConstraintRows:
-    """Constraints of one kind, `lower <= sum of values x <= upper` per row; `label(i)` describes row i in words."""
+    """Constraints of one kind, `lower <= sum of values x <= upper` per row.
 
-    label: Label
+    `label.format(names[i])` describes row i in words.
+    """
+
+    label: str
+    names: Sequence[object]
     rows: Ints
     columns: Ints
     values: Floats
@@ -88,12 +96,16 @@ class LpSolution:
     prices: Floats = field(repr=False)
 
 
-def at_most(label: Label, rows: Ints, columns: Ints, values: Floats, upper: Floats) -> ConstraintRows:
-    return ConstraintRows(label, rows, columns, values, np.full(len(upper), -INF), upper)
+def at_most(
+    label: str, names: Sequence[object], rows: Ints, columns: Ints, values: Floats, upper: Floats
+) -> ConstraintRows:
+    return ConstraintRows(label, names, rows, columns, values, np.full(len(upper), -INF), upper)
 
 
-def at_least(label: Label, rows: Ints, columns: Ints, values: Floats, lower: Floats) -> ConstraintRows:
-    return ConstraintRows(label, rows, columns, values, lower, np.full(len(lower), INF))
+def at_least(
+    label: str, names: Sequence[object], rows: Ints, columns: Ints, values: Floats, lower: Floats
+) -> ConstraintRows:
+    return ConstraintRows(label, names, rows, columns, values, lower, np.full(len(lower), INF))
 
 
 class Solver:
@@ -108,13 +120,14 @@ class Solver:
     ) -> None:
         self._brief = brief
         self._last: highspy.HighsBasis | None = None
-        self._labels = [(rows.label, len(rows.upper)) for rows in program.rows]
+        self._kinds = list(program.rows)
         self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
         self._highs.silent()
         for name, value in _OPTIONS.items():
             self._highs.setOptionValue(name, value)
         if dual:
             self._highs.setOptionValue("simplex_strategy", _DUAL_SIMPLEX)
+
         self._highs.passModel(_model(program))
         if start is not None:
             basis = highspy.HighsBasis()
@@ -130,6 +143,7 @@ class Solver:
                 # The program may change back: its last optimum is nearer than where the proof ended.
                 self._highs.setBasis(self._last)
             raise CannotHold("no values satisfy all constraints")
+
         for option, once, always in _RETRY_OPTIONS:
             if self._highs.getModelStatus() == HighsModelStatus.kOptimal:
                 break
@@ -137,11 +151,13 @@ class Solver:
             self._highs.setOptionValue(option, once)
             self._highs.run()
             self._highs.setOptionValue(option, always)
+
         status = self._highs.getModelStatus()
         if status != HighsModelStatus.kOptimal:
             raise self._reason(status)
         if self._brief:
             self._last = self._highs.getBasis()
+
         solution = self._highs.getSolution()
         return LpSolution(np.array(solution.col_value), self._highs.getObjectiveValue(), np.array(solution.row_dual))
 
@@ -175,7 +191,7 @@ class Solver:
         starts = np.searchsorted(kind.rows[order], np.arange(count)).astype(np.int32)
         indices = kind.columns[order].astype(np.int32)
         self._highs.addRows(count, kind.lower, kind.upper, len(order), starts, indices, kind.values[order])
-        self._labels.append((kind.label, count))
+        self._kinds.append(kind)
 
     def _reason(self, status: HighsModelStatus) -> BidBrainError:
         if status == HighsModelStatus.kUnbounded:
@@ -196,8 +212,9 @@ class Solver:
         self._highs.feasibilityRelaxation(-1.0, -1.0, 1.0, None, None, 1 / unit)
         activity = np.array(self._highs.getSolution().row_value)
         broken = np.maximum(lower - activity, activity - upper) > _VIOLATION_TOLERANCE * unit
-        labels = [(label, i) for label, count in self._labels for i in range(count)]
-        return [labels[row][0](labels[row][1]) for row in np.flatnonzero(broken)]
+        places = [(kind, i) for kind in self._kinds for i in range(len(kind.upper))]
+        given_way = [places[row] for row in np.flatnonzero(broken)]
+        return [kind.label.format(kind.names[i]) for kind, i in given_way]
 
 
 class GrowingSolver:
@@ -221,10 +238,12 @@ class GrowingSolver:
         self._place[core] = np.arange(len(core))
         self._inside = core
         kinds = []
+
         for kind in program.rows:
             kept = self._place[kind.columns] >= 0
             columns = self._place[kind.columns[kept]]
             kinds.append(replace(kind, rows=kind.rows[kept], columns=columns, values=kind.values[kept]))
+
         within = LinearProgram(program.gain[core], program.lower[core], program.upper[core], tuple(kinds))
         self._solver = Solver(within)
 
@@ -251,6 +270,7 @@ class GrowingSolver:
                 x = np.zeros(len(self._gain))
                 x[self._inside] = solution.x
                 return LpSolution(x, solution.value, solution.prices)
+
             # Only the best few: most others stop paying once those have entered.
             most = len(solution.prices)
             self._enter(wanted if len(wanted) <= most else wanted[np.argpartition(-worth[wanted], most)[:most]])

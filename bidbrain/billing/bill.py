@@ -88,6 +88,7 @@ def rate_changes(life: Life, prices: Prices) -> tuple[list[int], list[int]]:
     """Price changes within a life, its start included: the times, and the prices in force from then on."""
     if isinstance(prices, int):
         return [life.start], [_checked_price(prices)]
+
     _require_history(life, prices)
     first = int(prices.times.searchsorted(life.start, side="right")) - 1
     after = max(int(prices.times.searchsorted(life.end, side="left")), first + 1)

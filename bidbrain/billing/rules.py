@@ -120,10 +120,12 @@ class PerSecond:
         end = _checked_end(age, horizon, ended)
         if end == 0:
             return _dues([], [])
+
         paid_from, least = max(age, self.free_until), max(end, self.minimum)
         at_end = (end if ended is End.HANDED_ON else least) - age
         if paid_from >= end:
             return _dues([end], [at_end])
+
         sure_until = max(paid_from, self.minimum)
         ages, spans = _while_running(sure_until, end)
         return _dues([paid_from, *ages, end], [sure_until - age, *spans, at_end - (least - age)])

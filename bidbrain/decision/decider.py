@@ -26,13 +26,23 @@ from bidbrain.decision.on_demand import (
 from bidbrain.decision.reserved import ReservedOffer, ReservedTerms, reserved_part, without_reserved
 from bidbrain.decision.roaming import GangNow, Roaming
 from bidbrain.outbid.bid import BidTerms
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, Strategy, gang_works
+from bidbrain.strategies.base import (
+    LOOK_AGAIN,
+    Decision,
+    Holding,
+    Offer,
+    Overheads,
+    Rent,
+    Return,
+    Situation,
+    Strategy,
+    gang_works,
+)
 from bidbrain.strategies.deadline import DeadlineStrategy
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
 from bidbrain.strategies.regions import ZoneOutlook
 from bidbrain.strategies.standard import cheapest_spot
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, SECOND
 
@@ -44,10 +54,6 @@ PRESSED = "close to the deadline: on-demand machines, which are never evicted"
 PAID_MARGIN = 1.25
 """Where a machine costs its bid, the highest bid over the price of the moment: a bid at the price is outbid soon, and
 what exceeds it is paid in every hour."""
-
-
-def _free(_: Rent) -> int:
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Decider:
     look: int = LOOK_AGAIN
     speed: float = 1.0
     roaming: Roaming | None = None
-    held_price: Callable[[Rent], int] = _free
+    held_price: Callable[[Rent], int] | None = None
     caps_bids: bool = False
     most_bid: int | None = None
     reserved: tuple[ReservedOffer, ...] = ()
@@ -98,6 +104,7 @@ class Decider:
         """Decides what to rent and return now. Buys nothing whose first lease costs more than the budget has left."""
         if self.reserved:
             return self._with_reserved(situation)
+
         if self.limits.together:
             # A gang cannot span two markets: machines that leave soon count as gone.
             soon = situation.now + 2 * self.overheads.startup
@@ -105,8 +112,10 @@ class Decider:
                 holding for holding in situation.holdings if holding.leaves_at is None or holding.leaves_at > soon
             )
             situation = replace(situation, holdings=staying, leaving=machines_leaving(situation, staying))
+
         if situation.deadline != self.deadline:
             situation = replace(situation, deadline=self.deadline)
+
         highest = partial(self._highest_bid, situation)
         if self.caps_bids:
             # Strategies compare only bids that may be made.
@@ -114,16 +123,19 @@ class Decider:
             if most is not None:
                 offers = tuple(offer for offer in offers if situation.price(offer) <= most)
             situation = replace(situation, offers=offers, highest_bid=highest)
+
         decided = self._decided(situation)
         if self.caps_bids:
             decided = with_capped_bids(decided, highest, self.most_bid)
-        rent = next((action for action in decided.actions if isinstance(action, Rent)), None)
-        if rent is not None:
+
+        if decided.rents:
             paying, saved = situation, situation.saved
             if self.roaming is not None and saved is not None:
-                moving = self.roaming.move_usd(saved.market, rent.offer.market, saved.gigabytes)
+                target = decided.rents[0].offer.market
+                moving = self.roaming.move_usd(saved.market, target, saved.gigabytes)
                 paying = replace(situation, usd_left=situation.usd_left - moving)
             decided = self._allowance.allowed(decided, paying)
+
         return self._without_part(decided, situation) if self.limits.together else decided
 
     def _highest_bid(self, situation: Situation, offer: Offer) -> int:
@@ -149,6 +161,7 @@ class Decider:
         part = reserved_part(self.reserved, situation, terms)
         if part.is_all:
             return Decision(part.actions, part.wake_at, part.reason)
+
         # The rest of the job is decided by a decider without what the reserved machines do.
         limits = self.limits
         if part.machines:
@@ -157,6 +170,7 @@ class Decider:
                 least=max(self.limits.least - part.machines, 0),
                 most=self.limits.most - part.machines,
             )
+
         full = max(self.baseline.machines - floor(part.nu / self.baseline.offer.nu + _ROUNDING), 1)
         beside = replace(
             self,
@@ -173,14 +187,17 @@ class Decider:
     def _decided(self, situation: Situation) -> Decision:
         if self.deadline is None or not isfinite(situation.work_left):
             return self._unhurried(situation)
+
         # On-demand machines that a market grants now; the cheapest ones, if the gang may move.
         resort = self.baseline
         if self.roaming is not None:
             resort = self.roaming.last_resort(situation, self._gang(self.deadline))
+
         resort = granted_on_demand(resort, self.offers, self.most_nu, self.limits, situation.refused)
         decider = self if resort is self.baseline else replace(self, baseline=resort)
         if decider.fallback.machines:
             return decider._in_time(situation, self.deadline)
+
         return self._unhurried(situation)
 
     def outlooks(self, situation: Situation) -> tuple[ZoneOutlook, ...]:
@@ -202,7 +219,8 @@ class Decider:
         """The most that one machine of a purchase can cost until the end of its first lease."""
         lease = self.slow_leases.get(rent.offer.market, self.lease)
         bill = self.billing.bill(Life(0, lease, End.LEFT), rent.highest_price)
-        return usd(bill.amount + self.held_price(rent) * -(-lease // SECOND))
+        kept = 0 if self.held_price is None else self.held_price(rent) * -(-lease // SECOND)
+        return usd(bill.amount + kept)
 
     def _unhurried(self, situation: Situation) -> Decision:
         """Decides as for a job without a deadline."""
@@ -210,11 +228,13 @@ class Decider:
             return decided
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
+
         wanted = self.strategy.decide(situation)
         if not situation.offers and not situation.holdings and not wanted.actions and self.fallback.machines:
             return self._on_demand(situation, "no spot market is available: on demand until one is")
         if wanted.actions:
             return wanted
+
         missing = self._completing(situation) if self.limits.together else refill(self.strategy, situation)
         return missing or wanted
 
@@ -232,6 +252,7 @@ class Decider:
         if fallback.machines < self.baseline.machines and left.slack < startup:
             # The on-demand machines that quotas allow would be late: only more spot machines help.
             return self._as_fast_as_possible(situation, left, PRESSED)
+
         # One more eviction could cost the deadline.
         endangered = left.on_spot > 0 and left.slack < left.leave
         if endangered and (moved := self._leave_spot(situation, left)) is not None:
@@ -240,11 +261,13 @@ class Decider:
             return self._on_demand_if_granted(situation, left, PRESSED)
         if self.roaming is not None:
             return self._roam(self.roaming, situation, deadline, left)
+
         record, why = situation.record, ""
         if self.limits.together:
             why = self._stays_on_demand(situation, fallback_end(record) if left_failing_spot(record) else None)
         if why := why or self._slack_is_scarce(situation, left):
             return self._on_demand_if_granted(situation, left, why)
+
         return self._patient(situation, left)
 
     def _on_demand_if_granted(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
@@ -257,19 +280,20 @@ class Decider:
     def _as_fast_as_possible(self, situation: Situation, left: TimeLeft, why: str) -> Decision:
         """Rents spot machines as the strategy wants them, and on-demand machines while there are none."""
         wanted = self._patient(situation, left)
-        rents = any(isinstance(action, Rent) for action in wanted.actions)
-        return wanted if situation.on_spot or rents else self._filled(situation, left, why)
+        return wanted if situation.on_spot or wanted.rents else self._filled(situation, left, why)
 
     def _roam(self, roaming: Roaming, situation: Situation, deadline: int, left: TimeLeft) -> Decision:
         """Moves the gang to where it is cheapest, unless the move would lose its work."""
         if self._would_start_again(situation):
             return Decision((), situation.now + self.look, _NO_CHECKPOINT)
+
         wanted = roaming.decide(situation, self._gang(deadline))
-        if self.limits.shrinks and not any(isinstance(action, Rent) for action in wanted.actions):
-            gone = {action.allocation for action in wanted.actions if isinstance(action, Return)}
+        if self.limits.shrinks and not wanted.rents:
+            gone = {action.allocation for action in wanted.returns}
             kept = tuple(holding for holding in situation.holdings if holding.allocation not in gone)
             short = self._completing(replace(situation, holdings=kept))
             wanted = wanted if short is None else replace(short, actions=(*wanted.actions, *short.actions))
+
         changing = bool(wanted.actions) or left.missing > _ROUNDING
         return replace(wanted, wake_at=self._next_look(situation, left, wanted, changing=changing))
 
@@ -290,18 +314,24 @@ class Decider:
         """Why on-demand machines are worth their price; empty if spot machines, or waiting, cost less."""
         if self.strategy.name == ON_DEMAND:
             return "on demand, as the job says"
+
         on_demand = bool(situation.on_demand)
         if self.worth is None or (left.missing <= _ROUNDING and not on_demand):
             return ""
+
         up = bool(situation.offers)
-        spell = situation.spell() or SpotSpell.begun(up=up)
-        if spell.up is not up:
+        spell = None if situation.spell is None else situation.spell()
+        if spell is None:
+            spell = SpotSpell.begun(up=up)
+        elif spell.up is not up:
             spell = replace(SpotSpell.begun(up=up), steps=spell.steps)
+
         # The plan counts time on demand: `worth` was built with the length of the job on on-demand machines.
         time = situation.work_left / (self.fallback.machines * self.fallback.offer.nu * self.speed)
         least = self.worth.least_slack(time, spell, on_demand=on_demand)
         if left.slack >= least:
             return ""
+
         return f"{left.slack / HOUR:.2f} h of slack: below {least / HOUR:.2f} h, on-demand is cheaper"
 
     def _patient(self, situation: Situation, left: TimeLeft) -> Decision:
@@ -309,18 +339,20 @@ class Decider:
         on_demand, spot = situation.on_demand, situation.on_spot
         wanted = self._unhurried(replace(situation, holdings=spot) if on_demand else situation)
         actions = tuple(action for action in wanted.actions if isinstance(action, Return) or action.spot)
-        returns = any(isinstance(action, Return) for action in actions)
-        wake_at = self._next_look(situation, left, wanted, changing=bool(on_demand or returns or not spot))
-        rents = any(isinstance(action, Rent) for action in actions)
+        changing = bool(on_demand or wanted.returns or not spot)
+        wake_at = self._next_look(situation, left, wanted, changing=changing)
+        rents = [rent for rent in wanted.rents if rent.spot]
         if not on_demand:
             waits = not rents and not spot
             return Decision(actions, wake_at, f"waits for spot, with {_hours(left)}" if waits else wanted.reason)
+
         if situation.offers and not rents and left.missing <= _ROUNDING:
             return Decision((), wake_at, f"stays on demand: {wanted.reason}")
+
         # A gang's current machines run until the new ones have started.
         at = situation.now + self.overheads.startup if rents and self.limits.together else None
         # One machine is granted or not, and the market may have none.
-        replaced = at is not None or sum(action.machines for action in actions if isinstance(action, Rent)) == 1
+        replaced = at is not None or sum(rent.machines for rent in rents) == 1
         back = tuple(Return(holding.allocation, at, replaced=replaced) for holding in on_demand)
         why = f"back to spot: {wanted.reason}" if rents else f"waits for spot, with {_hours(left)}"
         return Decision((*back, *actions), wake_at, why)
@@ -345,6 +377,7 @@ class Decider:
         wanted = Rent(offer, ceil((rate - sum(holding.nu for holding in kept)) / offer.nu - _ROUNDING), None)
         if wanted.machines <= 0:
             return None
+
         # Where more machines are allowed, the current ones run until the new ones have started.
         both = (
             self.limits.together or self._allowance.room(situation, situation.holdings).free(wanted) >= wanted.machines
@@ -353,6 +386,7 @@ class Decider:
         loses = left.slack < left.move and not (both and situation.record.resumes)
         if loses or self._allowance.room(situation, kept).free(wanted) < wanted.machines:
             return None
+
         # Machines that were to leave later would take the room until then.
         back = (
             Return(holding.allocation, at, replaced=both) for holding in spot if at is None or holding.leaves_at is None
@@ -364,17 +398,20 @@ class Decider:
         soon = situation.now + self.look
         if left.missing <= _ROUNDING:
             return Decision((), soon, why)
+
         offer, running = self.baseline.offer, self._running(situation)
         missing = left.missing * self.fallback.machines * offer.nu
         wanted = Rent(offer, ceil(missing / offer.nu - _ROUNDING), None)
         if self.limits.together and not running:
             back = tuple(Return(holding.allocation) for holding in situation.holdings)
             return Decision((*back, wanted), soon, why)
+
         slower = any(holding.rent.spot and holding.rent.offer.nu < offer.nu for holding in running)
         if self.limits.shrinks and any(holding.rent.spot for holding in running):
             # A gang is on spot or on demand as a whole, so one that lacks nodes on spot moves with all of them.
             whole = self._leave_spot(situation, left)
             return Decision((), soon, why) if whole is None else replace(whole, reason=why)
+
         full = self._allowance.room(situation, situation.holdings).free(wanted) < wanted.machines
         moved = self._leave_spot(situation, left) if full and slower and left.pressed(self.look) else None
         return moved or Decision((wanted,), soon, why)
@@ -394,8 +431,10 @@ class Decider:
             spot = min((situation.price(offer) / offer.nu for offer in situation.offers), default=inf)
             why = reason_to_leave_spot(record, spot / listed, situation.now)
             return f"{why}: on demand" if why and not situation.holdings else ""
+
         if not record.resumes:
             return _NO_CHECKPOINT
+
         return "stays on demand until spot markets are calmer" if until is not None and situation.now < until else ""
 
     def _gang_fallback(self, situation: Situation) -> Decision | None:
@@ -405,10 +444,12 @@ class Decider:
             return self._on_demand(situation, why) if why and self.fallback.machines else None
         if why:
             return self._on_demand(situation, why)
+
         wanted = self.strategy.decide(replace(situation, holdings=()))
-        back = [action for action in wanted.actions if isinstance(action, Rent) and action.spot]
+        back = [rent for rent in wanted.rents if rent.spot]
         if not back:
             return self._completing(situation) or Decision((), wanted.wake_at, f"stays on demand: {wanted.reason}")
+
         # The current machines run until the new ones have started.
         at = situation.now + self.overheads.startup
         returns = (Return(holding.allocation, at, replaced=True) for holding in situation.on_demand)
@@ -420,12 +461,13 @@ class Decider:
         A gang that runs on demand has no use for a few spot nodes, and their evictions would disturb it.
         """
         part = situation.on_spot
-        rents = any(isinstance(action, Rent) for action in decided.actions)
-        if rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
+        if decided.rents or not part or not gang_works(situation.on_demand, self.limits.nodes):
             return decided
-        returned = {action.allocation for action in decided.actions if isinstance(action, Return)}
+
+        returned = {action.allocation for action in decided.returns}
         if returned & {holding.allocation for holding in situation.on_demand}:
             return decided
+
         back = tuple(Return(holding.allocation) for holding in part if holding.allocation not in returned)
         return replace(decided, actions=(*decided.actions, *back))
 
@@ -434,15 +476,18 @@ class Decider:
         held = sum(holding.rent.machines for holding in situation.holdings)
         if not 0 < held < self.limits.most:
             return None
+
         short, like = self.limits.most - held, situation.holdings[0].rent
         sells = situation.sells(like)
         if not sells and held >= self.limits.least:
             why = f"continues with {held} of {self.limits.most} nodes: their market has no more now"
             return Decision((), situation.now + LOOK_AGAIN, why)
+
         if not sells:
             cheapest = cheapest_spot(situation)
             offer = self.baseline.offer if cheapest is None else cheapest
             like = Rent(offer, short, None if cheapest is None else offer.on_demand)
+
         why = f"{held} of {self.limits.most} nodes are running"
         return Decision((replace(like, machines=short),), situation.now + LOOK_AGAIN, why)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
 
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Return, Situation, described
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Offer, Rent, Situation, described
 from pricing_data.market import Market
 from pricing_data.units import bid_usd, counted, usd_text
 
@@ -98,14 +98,17 @@ class PurchaseRoom:
         for (place, is_spot), count in (*self.held.items(), *self.leaving.items()):
             counted[place] += count if is_spot is rent.spot else 0
         free = [limits.most - self.machines]
+
         if rent.spot:
             of_type = sum(self.held[place, True] for place in counted if place.instance_type == market.instance_type)
             free.append(limits.by_type.get(market.instance_type, limits.most) - of_type)
         elif market in limits.on_demand:
             free.append(limits.on_demand[market] - counted[market])
+
         free += [quota.free(market, counted, free[0]) for quota in (limits.spot if rent.spot else limits.shared)]
         if self.usd_left < inf:
             free.append(floor(self.usd_left / self.committed_usd(rent)))
+
         return max(min(free), 0)
 
     def order(self, rent: Rent, refused: int) -> Rent:
@@ -157,20 +160,21 @@ class Allowance:
 
     def allowed(self, wanted: Decision, situation: Situation) -> Decision:
         """The decision with all its returns, and its purchases cut to fit."""
-        returns = tuple(action for action in wanted.actions if isinstance(action, Return))
-        asked = rents = [action for action in wanted.actions if isinstance(action, Rent)]
+        returns, asked = wanted.returns, [*wanted.rents]
+        rents = asked
         if not asked:
             return wanted
+
         together = self.limits.together
-        leaving = {
-            action.allocation for action in returns if together or action.at is None or action.at <= situation.now
-        }
+        at_once = [each for each in returns if together or each.at is None or each.at <= situation.now]
+        leaving = {each.allocation for each in at_once}
         staying = [holding for holding in situation.holdings if holding.allocation not in leaving]
         room, needed = self.room(situation, staying), self.limits.least
         refused = situation.refused.get((asked[0].offer.market, asked[0].spot), 0)
         if together:
             rents = [room.order(asked[0], refused)]
             needed = min(room.machines + rents[0].machines, self.limits.most)
+
         bought = room.fill(rents)
         held = room.machines
         soon = min(situation.now + LOOK_AGAIN, wanted.wake_at or situation.now + LOOK_AGAIN)
@@ -179,6 +183,7 @@ class Allowance:
             if cheaper is not None:
                 why = f"the budget of {usd_text(situation.usd_left)} does not cover that, but {described(cheaper)}"
                 return Decision((*returns, cheaper), wanted.wake_at, f"{wanted.reason}; {why}")
+
         if held < self.limits.least:
             why = f"limits and budget allow {held} machines, and the job needs at least {self.limits.least}"
             why += _waiting_for(room, asked)
@@ -186,11 +191,14 @@ class Allowance:
             returns = tuple(action for action in returns if not action.replaced)
             short = self.room(replace(situation, usd_left=inf), staying).fill(rents) != bought
             return Decision(returns, soon, f"{wanted.reason}; {why}", unaffordable=short)
+
         if bought == asked:
             return wanted
+
         if together and bought and bought[0].machines == rents[0].machines < refused:
             why = f"asks for {rents[0].machines}, since {refused} were refused"
             return Decision((*returns, *bought), wanted.wake_at, f"{wanted.reason}; {why}")
+
         cut = f"capped at {held} machines by the job's limits" if bought else "the job's limits allow no more machines"
         waits = _waiting_for(room, asked)
         return Decision((*returns, *bought), soon if waits else wanted.wake_at, f"{wanted.reason}; {cut}{waits}")
@@ -208,6 +216,7 @@ class Allowance:
                 candidate = (machines * offer.nu, bid, replace(rent, machines=machines))
                 if enough and machines and (best is None or candidate[:2] > best[:2]):
                     best = candidate
+
         return None if best is None else best[2]
 
 
@@ -221,6 +230,7 @@ def _waiting_for(room: PurchaseRoom, asked: Sequence[Rent]) -> str:
 
     if not take_room(room.leaving):
         return ""
+
     # Some may take room only together.
     alone = sum(count for kind, count in room.leaving.items() if take_room({kind: count}))
     awaited = counted(alone or sum(room.leaving.values()), "machine")
@@ -246,5 +256,6 @@ def with_capped_bids(decision: Decision, highest: Callable[[Offer], int], most: 
     )
     if actions == decision.actions:
         return decision
+
     cap = "the on-demand price" if most is None else f"{bid_usd(most)}/h, the job's `max_bid`"
     return replace(decision, actions=actions, reason=f"{decision.reason}; no bid above {cap}")

@@ -85,6 +85,7 @@ class MixtureCurve:
                 _mixture(self.terms, [a + step * moved // total for a, moved in zip(slow, change, strict=True)])
                 for step in range(total + 1)
             )
+
         return self._steps[place]
 
 
@@ -112,13 +113,16 @@ def cheapest(terms: MixtureTerms, work: float, hours_left: float = inf) -> Sched
         best = _cheapest_of(curve.corners)
         if best is None:
             continue
+
         if work <= best.rate * hours_left:
             schedules.append(_constant(best, work))
             continue
+
         for place, fast in enumerate(curve.corners[1:]):
             if work <= fast.rate * hours_left * (1 + _SAME):
                 schedules.append(_between(curve, place, work, hours_left))
                 break
+
     return min(schedules, key=lambda schedule: schedule.usd, default=None)
 
 
@@ -133,11 +137,14 @@ def fastest(terms: MixtureTerms, work: float, budget_usd: float = inf) -> Schedu
         ]
         if not affordable:
             continue
+
         place = affordable[-1]
         faster = None
         if place + 1 < len(curve.corners):
             faster = _within_budget(curve, place, work, budget_usd)
+
         schedules.append(faster or _constant(curve.corners[place], work))
+
     return min(schedules, key=lambda schedule: schedule.hours, default=None)
 
 
@@ -173,11 +180,13 @@ def curves(terms: MixtureTerms) -> tuple[MixtureCurve, ...]:
     if limited:
         usual = max(kind.usd_per_hour for kind in terms.kinds) / max(max(quota.per_machine) for quota in terms.quotas)
         frontiers += [frontier(terms, price * usual) for price in _QUOTA_PRICES]
+
     kept = _kept(terms)
     for count in range(1, len(limited)):
         for left_out in combinations(limited, count) if len(limited) <= _MAX_LIMITED else ():
             kinds = (replace(kind, most=kept[j]) if j in left_out else kind for j, kind in enumerate(terms.kinds))
             frontiers.append(frontier(replace(terms, kinds=tuple(kinds))))
+
     return tuple(MixtureCurve(terms, tuple(corners)) for corners in frontiers)
 
 
@@ -190,6 +199,7 @@ def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
     held = _least_machines(terms)
     if held is None:
         return []
+
     empty = len(terms.kinds)
     nu = [*(kind.nu for kind in terms.kinds), 0.0]
     uses = [sum(quota.per_machine[j] for quota in terms.quotas) for j in range(empty)]
@@ -197,6 +207,7 @@ def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
     kept = [*_kept(terms), 0]
     counts = [*held, terms.most - sum(held)]
     corners = [_mixture(terms, counts[:empty])]
+
     while True:
         moves = [
             ((price[j] - price[i]) / (nu[j] - nu[i]), nu[i] - nu[j], i, j)
@@ -207,6 +218,7 @@ def frontier(terms: MixtureTerms, quota_price: float = 0.0) -> list[Mixture]:
         ]
         if not moves:
             return corners
+
         _, _, i, j = min(moves)
         machines = min(counts[i] - kept[i], _room(terms, counts, i, j))
         counts[i], counts[j] = counts[i] - machines, counts[j] + machines

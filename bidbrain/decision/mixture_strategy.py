@@ -23,8 +23,7 @@ from bidbrain.decision.mixture_solver import (
     fastest,
     highest_rate,
 )
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Rent, Return, Situation, Strategy
-from bidbrain.values import Overheads
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Holding, Overheads, Rent, Return, Situation, Strategy
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, usd_text
 
@@ -126,6 +125,7 @@ def _within_budget_left(
             break
         starts = max(cost, starts + schedule.usd + cost - usd_left)
         schedule = fastest(terms, work, usd_left - starts)
+
     return schedule
 
 
@@ -152,12 +152,15 @@ class Mixed:
         types, schedule = self.schedule(situation)
         if schedule is None or not any(schedule.phases[0].mixture.machines):
             return Decision((), situation.now + LOOK_AGAIN, "no kind of machine is available")
-        wanted = dict(zip(types, schedule.phases[0].mixture.machines, strict=True))
-        later = dict(zip(types, schedule.phases[-1].mixture.machines, strict=True))
+
+        first, last = schedule.phases[0], schedule.phases[-1]
+        wanted = dict(zip(types, first.mixture.machines, strict=True))
+        later = dict(zip(types, last.mixture.machines, strict=True))
         parts = [self._within(situation, name, count, later[name]) for name, count in wanted.items() if count]
         returns = tuple(_excess_returns(situation, wanted))
         wakes = [part.wake_at for part in parts if part.wake_at is not None]
-        actions = _once((*returns, *(action for part in parts for action in part.actions)))
+        of_parts = [action for part in parts for action in part.actions]
+        actions = _once((*returns, *of_parts))
         reasons = "; ".join(dict.fromkeys(part.reason for part in parts))
         wake_at = min((*wakes, situation.now + _COMPARE_EVERY))
         purpose = self.mixing.aim if situation.deadline is None else f"{self.mixing.aim} in time"
@@ -173,6 +176,7 @@ class Mixed:
         for holding in situation.holdings:
             if holding.leaves_at is None:
                 counts[holding.rent.offer.market.instance_type] += holding.rent.machines
+
         held = tuple(counts[name] for name in types)
 
         # Each kind has the price of its best open market; without one, only what is held remains.
@@ -182,11 +186,13 @@ class Mixed:
             of_kind = [offer for offer in situation.offers if offer.market.instance_type == name]
             if not of_kind:
                 of_kind, most = [offer for offer in held_offers if offer.market.instance_type == name], count
+
             rates = [offer.nu * self.mixing.useful.get(offer.market, 1.0) for offer in of_kind]
             costs = [situation.price(offer) / max(rate, 1e-12) for offer, rate in zip(of_kind, rates, strict=True)]
             best = costs.index(min(costs))
             usd_per_hour = situation.price(of_kind[best]) / NANOS_PER_DOLLAR
             options[name] = KindOption(rates[best], usd_per_hour, max(most, count))
+
         return types, self._schedule(situation, options, held)
 
     def _schedule(
@@ -206,14 +212,17 @@ class Mixed:
         new = best(terms)
         if new is None or all(have <= want for have, want in zip(held, new.phases[0].mixture.machines, strict=True)):
             return new
+
         stay = best(replace(terms, kept=tuple(held)))
         if stay is None or stay.hours > hours_left * (1 + 1e-9):
             return new
+
         first = new.phases[0].mixture
         # All machines stand still while some leave and others join.
         stall_usd = 2 * self.mixing.overheads.resize / HOUR * first.usd_per_hour
         if self.mixing.aim is Aim.LEAST_COST:
             return stay if stay.usd * _MAX_OF_STAYING <= new.usd + change_usd(terms, held, first) + stall_usd else new
+
         return stay if stay.hours * _MAX_OF_STAYING <= new.hours + terms.change_hours else new
 
     def _within(self, situation: Situation, name: str, count: int, later: int) -> Decision:
@@ -232,11 +241,13 @@ class Mixed:
         decision = self.strategy.decide(part)
         room = count - sum(holding.rent.machines for holding in holdings if holding.leaves_at is None)
         fitted = _fitted(decision.actions, room)
+
         if not fitted and room > 0:
             # Some strategies buy only when nothing is held: more machines like those held.
             held = (holding.rent for holding in holdings)
             alike = next((rent for rent in held if rent.spot and part.sells(rent)), None)
             fitted = [] if alike is None else [replace(alike, machines=room)]
+
         return replace(decision, actions=tuple(_divided(fitted, later)) if 0 < later < count else tuple(fitted))
 
 
@@ -256,6 +267,7 @@ def _excess_returns(situation: Situation, wanted: Mapping[str, int]) -> Iterator
     staying: list[Holding] = [holding for holding in situation.holdings if holding.leaves_at is None]
     for holding in staying:
         over[holding.rent.offer.market.instance_type] += holding.rent.machines
+
     for holding in sorted(staying, key=lambda holding: -holding.allocation):
         name, count = holding.rent.offer.market.instance_type, holding.rent.machines
         if over[name] - wanted.get(name, 0) >= count or (not wanted.get(name, 0) and count):
@@ -274,6 +286,7 @@ def _fitted(actions: Iterable[Rent | Return], room: int) -> list[Rent | Return]:
         room -= count
         if count:
             fitted.append(replace(action, machines=count))
+
     return fitted
 
 
@@ -300,4 +313,5 @@ def _once(actions: Iterable[Rent | Return]) -> tuple[Rent | Return, ...]:
                 continue
             returned.add(action.allocation)
         chosen.append(action)
+
     return tuple(chosen)

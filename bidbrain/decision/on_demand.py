@@ -23,6 +23,7 @@ from bidbrain.strategies.base import (
     Decision,
     Holding,
     Offer,
+    Overheads,
     Rent,
     Situation,
     SpotRecord,
@@ -30,7 +31,6 @@ from bidbrain.strategies.base import (
     described,
 )
 from bidbrain.strategies.standard import AlwaysOnDemand, Standard, TierMl
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR
 
@@ -82,8 +82,10 @@ def time_left(
         if holding.ready > now:
             starting.add(holding.ready)
             pending += min(share, 1.0) * (holding.ready - now)
+
     if any(holding.ready <= now for holding in running):
         pending += overheads.resize * len(starting)
+
     on_spot, missing = min(on_spot, 1.0), max(1.0 - held, 0.0)
     unsaved = situation.unsaved / (rate * speed)
     change, starts = overheads.startup + overheads.resize, on_spot * overheads.startup
@@ -144,6 +146,7 @@ def granted_on_demand(
     """The wanted on-demand machines, or, while their market refuses them, the cheapest others that do as much."""
     if (wanted.offer.market, False) not in refused:
         return wanted
+
     least = wanted.machines * wanted.offer.nu * (1 - _ROUNDING)
     others = (
         Rent(offer, baseline_machines(most_nu, offer.nu, limits), None)
@@ -162,16 +165,19 @@ def refill(strategy: Strategy, situation: Situation) -> Decision | None:
     """Orders what is missing, from the job's own market if that sells; None if nothing is missing, or for sale."""
     if not isinstance(strategy, _ORDERS_ONCE) or not situation.holdings:
         return None
+
     held = [holding.rent for holding in situation.holdings]
     spot = bool(situation.on_spot)
-    afresh = strategy.decide(replace(situation, holdings=())).actions
-    wanted = [action for action in afresh if isinstance(action, Rent) and action.spot is spot]
+    afresh = strategy.decide(replace(situation, holdings=()))
+    wanted = [rent for rent in afresh.rents if rent.spot is spot]
     missing = sum(rent.machines * rent.offer.nu for rent in wanted)
     missing -= sum(rent.machines * rent.offer.nu for rent in held)
     here = [rent for rent in held if rent.spot is spot and situation.sells(rent)]
+
     for like in (*here, *wanted):
         machines = floor(missing / like.offer.nu + _ROUNDING)
         if machines > 0:
             order = replace(like, machines=machines)
             return Decision((order,), reason=f"machines are missing: {described(order)}")
+
     return None

@@ -43,6 +43,7 @@ class InParts:
         back = tuple(Return(holding.allocation) for holding in gone)
         if not part.most_nu:
             return Decision(back, change, "waits for its part of a quota")
+
         decider = part.keeps(self.decider)
         staying = tuple(holding for holding in situation.holdings if holding not in gone)
         leaving = machines_leaving(situation, staying)
@@ -62,4 +63,5 @@ def _beyond(part: QuotaPart, holdings: Sequence[Holding]) -> list[Holding]:
             if used > quota.amount and each:
                 gone.append(holding)
                 used -= each
+
     return gone

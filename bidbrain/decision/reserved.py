@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf, isfinite
 
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.strategies.base import Holding, Offer, Rent, Return, Situation, terms_of
-from bidbrain.values import Overheads
+from bidbrain.strategies.base import Holding, Offer, Overheads, Rent, Return, Situation, terms_of
 
 _ROUNDING = 1e-9
 
@@ -83,10 +82,13 @@ def reserved_part(reserved: Sequence[ReservedOffer], situation: Situation, terms
     rents, more = choose(free, staying, situation, terms)
     dropped = {action.allocation for action in more}
     kept = [holding for holding in staying if holding.allocation not in dropped]
-    every = [*((holding.rent, holding.ready) for holding in kept)]
-    every += [(rent, situation.now + terms.overheads.startup) for rent in rents]
+
+    every = [(holding.rent, holding.ready) for holding in kept]
+    started = situation.now + terms.overheads.startup
+    every += [(rent, started) for rent in rents]
     nu = sum(rent.machines * rent.offer.nu for rent, _ in every)
-    moments = [at for rent, _ in every if (at := leaves[rent.offer.market] - terms.lead) > situation.now]
+    looks = [leaves[rent.offer.market] - terms.lead for rent, _ in every]
+    moments = [at for at in looks if at > situation.now]
     wanted = 0.0 if terms.limits.together else situation.most_nu
     return ReservedPart(
         (*returns, *more, *rents),
@@ -108,9 +110,8 @@ def is_reserved(holding: Holding) -> bool:
 def without_reserved(situation: Situation, part: ReservedPart) -> Situation:
     """The situation of the rest of a job: its other machines, and the work and the dollars that are left for them."""
     returned = {action.allocation for action in part.actions if isinstance(action, Return)}
-    others = tuple(
-        holding for holding in situation.holdings if not is_reserved(holding) and holding.allocation not in returned
-    )
+    unreserved = [holding for holding in situation.holdings if not is_reserved(holding)]
+    others = tuple(holding for holding in unreserved if holding.allocation not in returned)
     return replace(
         situation,
         holdings=others,
@@ -143,8 +144,10 @@ def _for_gang(
             return [], [Return(holding.allocation) for holding in staying]
         done = [Return(holding.allocation) for holding in others if holding.leaves_at is None and has >= limits.least]
         return [more] if more.machines else [], done
+
     if others and not situation.record.resumes:
         return [], []
+
     rents = [
         _bought(each, limits.most, free, situation, terms)
         for each in sorted(free, key=lambda each: (each.per_work, each.leave))
@@ -153,6 +156,7 @@ def _for_gang(
     chosen = next((rent for rent in rents if rent.machines >= max(limits.least, 1)), None)
     if chosen is None:
         return [], []
+
     # What runs now works until the reserved machines have started.
     at = situation.now + terms.overheads.startup
     return [chosen], [Return(holding.allocation, at, replaced=True) for holding in others]
@@ -172,11 +176,13 @@ def _for_many(
         # Slower machines could take the room of those that a deadline needs.
         if situation.deadline is not None and each.offer.nu < situation.baseline.offer.nu:
             continue
+
         rent = _bought(each, wanted, free, situation, terms)
         if rent.machines:
             rents.append(rent)
             nu += rent.machines * each.offer.nu
             machines += rent.machines
+
     return rents, _displaced(nu, machines, situation, terms) if rents else []
 
 
@@ -190,11 +196,13 @@ def _displaced(nu: float, machines: int, situation: Situation, terms: ReservedTe
 
     others = sorted((holding for holding in situation.holdings if not is_reserved(holding)), key=price)
     returns = list[Return]()
+
     for holding in others:
         nu, machines = nu + holding.nu, machines + holding.rent.machines
         if nu > situation.most_nu * (1 + _ROUNDING) or machines > terms.limits.most:
             returns.append(Return(holding.allocation, situation.now, replaced=True))
             nu, machines = nu - holding.nu, machines - holding.rent.machines
+
     return returns
 
 
@@ -218,6 +226,7 @@ def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) 
     demand."""
     if not isfinite(situation.work_left):
         return True
+
     over, startup = terms.overheads, terms.overheads.startup
     begin = situation.now + startup
     rate = min(each.machines, terms.limits.most) * each.offer.nu * terms.speed
@@ -228,6 +237,7 @@ def _ends_well(each: ReservedOffer, situation: Situation, terms: ReservedTerms) 
         return True
     if rest <= 0:
         return begin + situation.work_left / rate <= situation.deadline
+
     moved = startup + over.eviction + 2 * over.resize
     return each.leave + moved + rest / (terms.full * terms.speed) <= situation.deadline
 

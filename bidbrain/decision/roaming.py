@@ -98,17 +98,16 @@ class Roaming:
 
     @cached_property
     def _facts(self) -> _ZoneFacts:
-        markets = [offer.market for offer in self.offers]
-        return _ZoneFacts(
-            {offer.market: zone for zone, offer in reversed([*enumerate(self.offers)])},
-            regions_of(self.offers),
-            tuple(
-                f"{market.region if market.zone == NO_ZONE else market.zone} ({market.instance_type})"
-                for market in markets
-            ),
-            np.array([offer.nu for offer in self.offers]),
-            np.array([offer.on_demand for offer in self.offers]),
-        )
+        zones, names = dict[Market, int](), list[str]()
+        for zone, offer in enumerate(self.offers):
+            market = offer.market
+            zones.setdefault(market, zone)
+            place = market.region if market.zone == NO_ZONE else market.zone
+            names.append(f"{place} ({market.instance_type})")
+
+        nu = np.array([offer.nu for offer in self.offers])
+        on_demand = np.array([offer.on_demand for offer in self.offers])
+        return _ZoneFacts(zones, regions_of(self.offers), tuple(names), nu, on_demand)
 
     def decide(self, situation: Situation, gang: GangNow) -> Decision:
         """Decides whether the gang stays, starts elsewhere, or waits."""
@@ -121,6 +120,7 @@ class Roaming:
         soon = situation.now + self.around
         if chosen.action != START or chosen.zone is None:
             return Decision((*lost,), soon, reason)
+
         offer = self.offers[chosen.zone]
         rent = Rent(offer, gang.nodes, offer.on_demand if chosen.spot else None)
         leaves = situation.now + gang.delay
@@ -138,6 +138,7 @@ class Roaming:
         saved = situation.saved
         if saved is not None and (home := self._zone(saved.market)) is not None:
             usd += self.usd_per_gb[home] * saved.gigabytes
+
         usd[np.abs(facts.nu - planned.offer.nu) >= _ROUNDING] = inf
         usd[[*self._zones(gang.only_spot)]] = inf
         cheapest = int(usd.argmin())
@@ -153,20 +154,35 @@ class Roaming:
         now, per_hour = situation.now, gang.nodes / NANOS_PER_DOLLAR
         open_now = set(situation.offers)
         running, share = self._running(situation.holdings, gang, now)
-        known = self._known(situation.looks(), now, running.zone if running is not None and running.spot else None)
+        on_spot = running.zone if running is not None and running.spot else None
+        known = self._known(situation.looks(), now, on_spot)
+
         facts = self._facts
         slower = gang.nu / facts.nu
+        spot = np.array([situation.price(offer) for offer in self.offers])
+        # On slower machines on demand, the job would end later than assumed.
+        too_slow = np.flatnonzero(facts.nu < gang.nu - _ROUNDING).tolist()
+        only_spot = self._zones(gang.only_spot) | {*too_slow}
         saved = situation.saved
+        gigabytes = self.gigabytes if saved is None else saved.gigabytes
+
         # A gang that runs and may shrink does not move to a market that has lately refused all of its machines.
         asks_less = running is not None and gang.least < gang.nodes
         # A checkpoint on its way counts as arrived: a gang that has just moved does not move back for its checkpoint.
         home = None if saved is None else self._zone(saved.market) if running is None else running.zone
+        refused = set[int]()
+
+        for zone, offer in enumerate(self.offers):
+            short = situation.refused.get((offer.market, True), 0)
+            if offer not in open_now or (asks_less and short > 0):
+                refused.add(zone)
+
         return RegionsSituation(
             now=now / HOUR,
             regions=facts.regions,
-            spot=np.array([situation.price(offer) for offer in self.offers]) * slower * per_hour,
+            spot=spot * slower * per_hour,
             on_demand=facts.on_demand * slower * per_hour,
-            moving=self.usd_per_gb * (self.gigabytes if saved is None else saved.gigabytes),
+            moving=self.usd_per_gb * gigabytes,
             known=known,
             work=situation.work_left / (gang.nodes * gang.nu * gang.speed) / HOUR,
             left=(gang.deadline - now) / HOUR,
@@ -174,14 +190,9 @@ class Roaming:
             step=gang.look / HOUR,
             running=running,
             home=home,
-            refused=frozenset(
-                zone
-                for zone, offer in enumerate(self.offers)
-                if offer not in open_now or (asks_less and situation.refused.get((offer.market, True), 0) > 0)
-            ),
+            refused=frozenset(refused),
             share=share,
-            # On slower machines on demand, the job would end later than assumed.
-            only_spot=self._zones(gang.only_spot) | {*np.flatnonzero(facts.nu < gang.nu - _ROUNDING).tolist()},
+            only_spot=only_spot,
             names=facts.names,
         )
 
@@ -191,10 +202,12 @@ class Roaming:
         # Machines that are about to leave come last: the gang moves to the others.
         for holding in sorted(holdings, key=lambda holding: holding.leaves_at is not None):
             there.setdefault(_kind(holding), []).append(holding)
+
         for (market, spot), held in there.items():
             zone, count = self._zone(market), sum(holding.rent.machines for holding in held)
             if zone is None or count < gang.least:
                 continue
+
             ready = [
                 holding.ready
                 for holding in sorted(held, key=lambda holding: holding.ready)
@@ -202,6 +215,7 @@ class Roaming:
             ]
             # Machines that come later join while the gang works.
             return Running(zone, spot, max(ready[gang.least - 1] - now, 0) / HOUR), min(count / gang.nodes, 1.0)
+
         return None, 1.0
 
     def _zones(self, markets: frozenset[Market]) -> frozenset[int]:
@@ -216,6 +230,7 @@ class Roaming:
         before, known = next(iter(self._folded.items()), ((), self.known))
         if looks[: len(before)] != before:
             before, known = (), self.known
+
         latest = next((place for place, look in enumerate(looks) if look.at >= now), len(looks))
         known = observed(known, self._facts.zones, looks[len(before) : latest])
         self._folded.clear()
@@ -224,6 +239,7 @@ class Roaming:
         if up is not None:
             market = self.offers[up].market
             still = (*(look for look in still if zones.get(look.market) != up), Look(now, market, up=True))
+
         return observed(known, zones, still)
 
 
@@ -246,14 +262,18 @@ def known_before(
     for offer in offers:
         if hazards[offer.market] is not None:
             continue
+
         market, history = offer.market, histories[offer.market]
         up = history.prices <= offer.on_demand
         looks.append(Look(int(history.times[0]), market, bool(up[0])))
+
         for change in (np.flatnonzero(up[1:] != up[:-1]) + 1).tolist():
             at = int(history.times[change])
             # A change that is seen when it happens has its own time, not that of the middle between two looks.
             looks += [Look(at, market, not up[change]), Look(at, market, bool(up[change]))]
+
         looks.append(Look(int(history.times[-1]), market, bool(up[-1])))
+
     return observed(Known.nothing(regions_of(offers)), zones, looks)
 
 
@@ -267,4 +287,5 @@ def observed(known: Known, zones: Mapping[Market, int], looks: Iterable[Look]) -
         if ups and (look.at != at or zone in ups):
             known, ups = known.observed([*ups], at / HOUR, [*ups.values()]), {}
         at, ups[zone] = look.at, look.up
+
     return known.observed([*ups], at / HOUR, [*ups.values()]) if ups else known

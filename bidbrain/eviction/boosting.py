@@ -90,6 +90,7 @@ def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rn
     mean = np.average(outcomes, weights=weights)
     base = float(np.log(mean / (1 - mean)))
     odds, trees = np.full(len(data), base), []
+
     for _ in range(shape.trees):
         probability = logistic(odds)
         gradient = (probability - outcomes) * weights
@@ -99,6 +100,7 @@ def fit(data: Floats, outcomes: Floats, weights: Floats, shape: TreeSettings, rn
         tree = _grow(codes[np.ix_(features, rows)], gradient[rows], curvature[rows], shape)
         odds += tree.values(codes[features])
         trees.append((features, tree))
+
     return Forest(base, edges, tuple(trees))
 
 
@@ -115,6 +117,7 @@ def _grow(codes: Codes, gradient: Floats, curvature: Floats, shape: TreeSettings
         node = 2 * node + (codes[feature[node], rows] > cut[node])
         features.append(feature)
         cuts.append(cut)
+
     count = 1 << shape.depth
     down, bend = np.bincount(node, gradient, count), np.bincount(node, curvature, count)
     return _Tree(tuple(features), tuple(cuts), -shape.rate * down / (bend + shape.ridge))
@@ -133,7 +136,11 @@ def _splits(
     left, left_bend = np.cumsum(sums[0], axis=2), np.cumsum(sums[1], axis=2)
     total, bend = left[:, :, -1:], left_bend[:, :, -1:]
     right, right_bend = total - left, bend - left_bend
-    gain = left**2 / (left_bend + shape.ridge) + right**2 / (right_bend + shape.ridge) - total**2 / (bend + shape.ridge)
+    # What a split lowers the loss by: the squared gradient over the curvature of both sides, less that of the whole.
+    below = left**2 / (left_bend + shape.ridge)
+    above = right**2 / (right_bend + shape.ridge)
+    whole = total**2 / (bend + shape.ridge)
+    gain = below + above - whole
     gain[np.minimum(left_bend, right_bend) < shape.leaf_curvature] = 0
     by_node = gain.transpose(1, 0, 2).reshape(gain.shape[1], -1)
     best = by_node.argmax(axis=1)

@@ -82,14 +82,17 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     plain = CrossingModel("own share", lambda rows: own[rows.market], panel.starts_per_window, "")
     if panel.crossings(until) < _MIN_CROSSED_WINDOWS * panel.starts_per_window:
         return replace(plain, reason="too few crossings in these markets to fit a model")
+
     begin, end = panel.span_known(until)
     split = int(end - _HELD_OUT * (end - begin))
     trial = _forest(panel, begin, split, rng)
     if trial is None:
         return replace(plain, reason="the history is too short to fit a model")
+
     market, times = panel.starts_between(split, end)
     if not market.size:
         return replace(plain, reason="the last quarter of the history was not observed")
+
     rows = panel.rows(market, times)
     then_own, then_pooled = panel.shares(split)
     predicted = trial.probabilities(rows.data)
@@ -106,9 +109,11 @@ def fit(panel: CrossingPanel, until: int, rng: np.random.Generator) -> CrossingM
     )
     if best == "pooled share":
         return CrossingModel(best, lambda rows: np.full(len(rows), pooled), inflation, reason)
+
     forest = _forest(panel, begin, until, rng) if best == "present" else None
     if forest is None:
         return replace(plain, inflation=inflation, reason=reason)
+
     corrections = _corrections(boosting.log_odds(predicted), rows.crossed, 1 / inflation)
 
     def corrected(probability: Floats) -> Floats:
@@ -127,6 +132,7 @@ def _forest(panel: CrossingPanel, begin: int, until: int, rng: np.random.Generat
     crossed = panel.crossed(market, times)
     if crossed.all() or not crossed.any():
         return None
+
     # All crossings where they are rare, and a sample of the rest; weights restore the proportion.
     yes, no = np.flatnonzero(crossed), np.flatnonzero(~crossed)
     some_yes = rng.permutation(yes)[: _MAX_ROWS // 2]
@@ -217,24 +223,32 @@ class PricePath:
         log_high = {span: np.log(_query(self._high, i, at + 1, np.maximum)) for span, i in begin.items()}
         low = {span: _query(self._low, i, at + 1, np.minimum) for span, i in begin.items()}
         hours = {span: np.clip(self._observed(times, span), HOUR, span) / HOUR for span in _LOOKBACKS}
-        travel = {
-            span: np.log((self._travel[at] - self._travel[i]) * 1e9 / (price * hours[span]) + _STILL)
-            for span, i in begin.items()
-        }
+        travel = dict[int, Floats]()
+        for span, i in begin.items():
+            moved = (self._travel[at] - self._travel[i]) * 1e9
+            travel[span] = np.log(moved / (price * hours[span]) + _STILL)
+
+        # How far the bid is above the price, next to how far prices move in a day.
         needed = np.log(np.maximum(limits / price - 1, _STILL / 10))
+        columns = [needed, needed - travel[DAY]]
+        log_limit, log_price = np.log(limits), np.log(price)
+        columns += [np.clip(log_limit - log_high[span], -_CLIP, _CLIP) for span in _LOOKBACKS]
+        for span in _LOOKBACKS[:3]:
+            moves = self._moves[at] - self._moves[begin[span]]
+            columns.append(np.log1p(moves / hours[span]))
+
+        columns += [travel[HOUR], travel[DAY]]
+
+        # Where the price stands in what it was.
+        longer = (DAY, 7 * DAY)
+        columns += [np.log(price / low[span]) for span in (HOUR, *longer)]
+        columns += [_place(price, low[span], np.exp(log_high[span])) for span in longer]
+        columns += [log_price - self._mean_log(times, at, span) for span in longer]
+
+        since_move = times - self.series.times[self._last_move[at]]
+        columns += [np.log1p(since_move / MINUTE), self._direction[at]]
         day = 2 * np.pi * (times % DAY) / DAY
-        columns = [
-            needed,
-            needed - travel[DAY],
-            *(np.clip(np.log(limits) - log_high[span], -_CLIP, _CLIP) for span in _LOOKBACKS),
-            *(np.log1p((self._moves[at] - self._moves[begin[s]]) / hours[s]) for s in _LOOKBACKS[:3]),
-            *(travel[HOUR], travel[DAY]),
-            *(np.log(price / low[span]) for span in (HOUR, DAY, 7 * DAY)),
-            *(_place(price, low[span], np.exp(log_high[span])) for span in (DAY, 7 * DAY)),
-            *(np.log(price) - self._mean_log(times, at, span) for span in (DAY, 7 * DAY)),
-            np.log1p((times - self.series.times[self._last_move[at]]) / MINUTE),
-            *(self._direction[at], np.sin(day), np.cos(day), np.log(price)),
-        ]
+        columns += [np.sin(day), np.cos(day), log_price]
         return np.stack(columns, axis=1)
 
     def _until(self, times: Ints) -> Ints:
@@ -369,6 +383,7 @@ class CrossingPanel:
             limits = (bid or self.bids[code]).limits(path.series.prices[path.index_at(at)])
             parts.append(path.features(at, limits))
             crossed.append(path.highest_after(at, self.window) > limits)
+
         data = np.column_stack([np.concatenate(parts), self._past(market, times)])
         return PanelRows(market, times, data, np.concatenate(crossed))
 
@@ -401,6 +416,7 @@ class CrossingPanel:
             crossed = self._crossed[market, until] - self._crossed[market, since]
             weight = windows * self.starts_per_window
             columns += [_softened_odds(pooled), _softened_odds((crossed + weight * pooled) / (held + weight))]
+
         return np.stack(columns, axis=1)
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bidbrain.arrays import Floats
 from bidbrain.errors import BidBrainError, TooLittleHistory
@@ -48,6 +47,7 @@ class CrossingHistory:
                 f"{series.market}: {(series.last - series.first) / HOUR:.1f} hours of history do not exceed the window"
                 f" of {window / HOUR:.1f} hours; import a longer history or use a shorter window"
             )
+
         self.series, self.window = series, window
         self._begin, self._end = _observed(_edges(series, window, series.times), series, window)
         if not self._begin.size:
@@ -55,6 +55,7 @@ class CrossingHistory:
                 f"{series.market}: no window of {window / HOUR:.1f} hours was observed without a hole; import or fetch"
                 " a longer history, or use a shorter window"
             )
+
         at = np.searchsorted(series.times, self._begin, side="right") - 1
         self._next, self._held = at + 1, series.prices[at]
         reach = np.searchsorted(series.times, self._end + window, side="right") - at
@@ -88,6 +89,7 @@ class CrossingHistory:
                     values[evicted] for values in (begin, end, held, position, crossed)
                 )
             outcomes[delta] = self._crossing(begin, end, crossed, starts)
+
         return [outcomes[delta] for delta in deltas.tolist()]
 
     def at_bid(self, bid: int) -> Crossing:
@@ -97,6 +99,7 @@ class CrossingHistory:
             raise TooLittleHistory(
                 f"{self.series.market}: the price was never as low as a bid of {bid / 1e9:g} US dollars"
             )
+
         begin, end = self._begin[held], self._end[held]
         crossed, _ = self._crossed(self._next[held], np.full(begin.size, bid, dtype=np.int64))
         evicted = crossed - self.window < end
@@ -120,6 +123,7 @@ class CrossingHistory:
         for i in range(edges.size - 1):
             chosen = classes == i
             means.append(float(np.average(lived[chosen], weights=length[chosen])) if chosen.any() else None)
+
         return means
 
     @cached_property
@@ -271,7 +275,7 @@ def median_of_spans(low: Ints, high: Ints) -> float:
     return float(at[i] - (reached[i] - half) / before[i])
 
 
-def _below(points: Ints, classes: NDArray[np.int64], edges: Ints, counts: Ints) -> Ints:
+def _below(points: Ints, classes: Ints, edges: Ints, counts: Ints) -> Ints:
     """For each edge, by how much it is above the points that are below it, in total."""
     width = int(edges[1])
     rest = np.bincount(classes, points & (width - 1), minlength=edges.size - 1).astype(np.int64)

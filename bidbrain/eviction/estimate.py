@@ -81,14 +81,17 @@ class PriceOutlook:
         if panel is None or number is None or panel.windows(number, at) < 1:
             why = "it is too short to compare it with others"
             return share_only(bid.crossing(CrossingHistory(history, self._window)), why)
+
         series = panel.paths[number].series
         historical = bid.crossing(CrossingHistory(series, self._window))
         if not historical.share and not panel.crossings(at):
             others = len(markets) - 1
             why = f"in this history and, lately, in {others} other markets the price never rose above this bid"
             return share_only(historical, why)
+
         if panel not in self.models:
             self.models[panel] = fit(panel, at, np.random.default_rng(_SEED))
+
         model = self.models[panel]
         rows = panel.rows(np.array([number]), np.array([min(at, series.last)]), bid)
         probability = historical.share if model.method == "own share" else float(model.predict(rows)[0])
@@ -103,6 +106,7 @@ class PriceOutlook:
         kind = (market.cloud, market.os, market.region, market.instance_type)
         if kind not in self._closest:
             self._closest[kind] = tuple(closest(market, self._markets))
+
         markets, step = self._closest[kind], round(log(distance, _SAME_DISTANCE)) if distance else -1
         if (markets, step) not in self._panels:
             bid = BidAbove(round(_SAME_DISTANCE**step) if distance else 0)
@@ -113,6 +117,7 @@ class PriceOutlook:
                 if last - first > self._window:
                     recent.append((series.window(first, last), bid))
             self._panels[markets, step] = CrossingPanel(recent, self._window) if recent else None
+
         return self._panels[markets, step]
 
 
@@ -130,6 +135,7 @@ def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: flo
     window."""
     if hazard is None:
         return replace(price, basis=f"{price.basis}; {NO_HAZARD}")
+
     hours = window / HOUR
     crossing = [-log1p(-share) if share < 1 else inf for share in (price.probability, price.low, price.high)]
     taken = hazard.cumulative(age_hours, hours)
@@ -137,6 +143,7 @@ def together(price: Estimate, hazard: Hazard | None, window: int, age_hours: flo
     if middle < inf:
         low = middle - hypot(crossing[0] - crossing[1], taken[0] - taken[1])
         high = middle + hypot(crossing[2] - crossing[0], taken[2] - taken[0])
+
     return Estimate(
         probability=-expm1(-middle),
         low=-expm1(-max(low, 0.0)),

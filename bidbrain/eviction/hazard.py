@@ -14,7 +14,7 @@ where the pieces contradict each other, and where the market's own observations 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp, inf, log, log1p
@@ -205,13 +205,16 @@ def family_of(instance_type: str) -> str:
     """
     if "." in instance_type:
         return instance_type.partition(".")[0]
+
     head, dash, last = instance_type.rpartition("-")
     if dash:
         return head
+
     tier, _, rest = instance_type.partition("_")
     if rest:
         letters = next((i for i, letter in enumerate(rest) if letter.isdigit()), len(rest))
         return f"{tier}_{rest[:letters]}"
+
     return last.rpartition("x")[0] or last
 
 
@@ -220,23 +223,14 @@ def family_of(instance_type: str) -> str:
 
 def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvidence]:
     """Siblings from the nearest level on, each counted once, at the nearest level it belongs to."""
-    levels: tuple[tuple[str, Callable[[Market], bool]], ...] = (
-        ("{} of the same type", lambda other: other.instance_type == market.instance_type),
-        (
-            "{} of the same family and region",
-            lambda other: (
-                other.region == market.region and family_of(other.instance_type) == family_of(market.instance_type)
-            ),
-        ),
-        (f"{{}} of {market.cloud}", lambda _: True),
-    )
-    left = [sibling for sibling in watched if sibling.market != market and sibling.market.cloud == market.cloud]
+    kin = ("of the same type", "of the same family and region", f"of {market.cloud}")
+    siblings = [sibling for sibling in watched if sibling.market != market and sibling.market.cloud == market.cloud]
     pieces = []
-    for (name, belongs), stated in zip(levels, SIBLINGS, strict=True):
-        near = [sibling for sibling in left if belongs(sibling.market)]
-        left = [sibling for sibling in left if not belongs(sibling.market)]
+    for level, (name, stated) in enumerate(zip(kin, SIBLINGS, strict=True)):
+        near = [sibling for sibling in siblings if _level(sibling.market, market) == level]
         if not near:
             continue
+
         # The siblings' common rate, with the weight in evictions that their similarity supports.
         total = sum((sibling.exposure for sibling in near), NOTHING)
         total += _missing(total)
@@ -244,8 +238,17 @@ def _sibling_pieces(market: Market, watched: Sequence[Evidence]) -> list[RateEvi
         # With no eviction at all the rate is still known to be low: half an eviction is assumed.
         total = total if total.evictions else Exposure(_JEFFREYS, total.hours)
         markets = counted(len({sibling.market for sibling in near}), "market")
-        pieces.append(RateEvidence(name.format(markets), total.scaled(min(1.0, weight / total.evictions))))
+        pieces.append(RateEvidence(f"{markets} {name}", total.scaled(min(1.0, weight / total.evictions))))
+
     return pieces
+
+
+def _level(other: Market, market: Market) -> int:
+    """How near a market of the same cloud is: of the same type, of the same family and region, or neither."""
+    if other.instance_type == market.instance_type:
+        return 0
+    same_family = family_of(other.instance_type) == family_of(market.instance_type)
+    return 1 if same_family and other.region == market.region else 2
 
 
 def _missing(observed: Exposure) -> Exposure:
@@ -292,9 +295,11 @@ def _published_pieces(
         pieces.append(_preemption_rate(rates))
     if bands:
         pieces.append(_eviction_band(max(bands, key=lambda figure: figure.as_of)))
+
     if buckets:
         elsewhere = [record for record in watched if record.market != market]
         pieces.append(_bucket(max(buckets, key=lambda figure: figure.as_of), published, elsewhere))
+
     return pieces
 
 
@@ -344,6 +349,7 @@ def _bucket(figure: Interruption, published: Sequence[Interruption], watched: Se
         label = f"{label}, which shifts a prior, because no observed market has a bucket"
         hours = UNRECORDED.hours * _USUAL_BUCKET / _middle(figure)
         return RateEvidence(label, Exposure(UNRECORDED.evictions, hours), "prior")
+
     total = sum((exposure for exposure, _ in known), NOTHING)
     # As if a short observation had gone on for as long as what stands in for a record.
     scale = (total.evictions + _JEFFREYS) / (weighted * max(UNRECORDED.hours / total.hours, 1.0))

@@ -64,6 +64,7 @@ class AgeProfile:
         rows = [(ended, watched) for ended, watched in rows if watched.any()]
         if not sum(ended.sum() for ended, _ in rows):
             return AGELESS
+
         evictions, watched = (np.array(column) for column in zip(*rows, strict=True))
         factors = np.ones(len(ages))
         for _ in range(_ROUNDS):
@@ -71,6 +72,7 @@ class AgeProfile:
             factors = (evictions.sum(axis=0) + weight) / (rates @ watched + weight)
             # Weighted by observed hours the factors average 1, so that the mean rate keeps its meaning.
             factors *= watched.sum() / float(watched.sum(axis=0) @ factors)
+
         return cls(ages, tuple(factors.tolist()))
 
     def mean_hours(self, age: float, hours: float) -> float:

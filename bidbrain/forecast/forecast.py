@@ -25,7 +25,7 @@ def forecast(job: ForecastJob, past: KnownPast) -> Forecast:
     levels, length = market.reference(starts), HOUR * float(np.quantile(hours, HIGH))
     level = float(market.reference(np.array([past.now], dtype=np.int64))[0])
 
-    def spread(values: np.typing.NDArray[np.float64], *, scales: bool) -> Spread:
+    def spread(values: Floats, *, scales: bool) -> Spread:
         return calibrated(PastOutcomes(starts, values, levels, length), level, past.now, scales=scales)
 
     cost = spread(usd, scales=True)
@@ -63,8 +63,10 @@ def _evictions(past: KnownPast, markets: set[Market]) -> str:
     if len(seen) < len(known):
         others = counted(len(known) - len(seen), "market")
         parts.append(f"no availability of {others} is recorded, so spot may be unobtainable there for hours")
+
     if len(known) < len(markets):
         parts.append("evictions where the price rose above the bid")
+
     return ", ".join(parts)
 
 
@@ -136,6 +138,7 @@ def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Flo
         loss = float(pinball(predicted, seen.values).mean())
         if best is None or loss < _FINER_MODEL_LOSS * best[0]:
             best = loss, model, predicted
+
     assert best is not None
     loss, model, predicted = best
     for share in _FADING:
@@ -144,6 +147,7 @@ def _best_model(seen: PastOutcomes, *, scales: bool) -> tuple[_OutcomeModel, Flo
         faded = float(pinball(quantiles, seen.values).mean())
         if faded < _FADING_MODEL_LOSS * loss:
             loss, model, predicted = faded, fading, quantiles
+
     return model, predicted
 
 
@@ -154,6 +158,7 @@ def _for_level(seen: PastOutcomes, model: _OutcomeModel, levels: Floats) -> tupl
     apart = np.abs(apart)
     if model.nearest == 1.0:
         return values, np.ones_like(apart)
+
     # Weights of a Gaussian kernel that reaches as far as the nearest windows do.
     least = max(round(model.nearest * apart.shape[1]), min(_MIN_NEAR, apart.shape[1] - 1))
     reach = np.partition(apart, least, axis=1)[:, least][:, None]
@@ -195,6 +200,7 @@ def _stretch(seen: PastOutcomes, predicted: Floats) -> tuple[float, float]:
     above = float(np.quantile((seen.values - middle) / np.maximum(high - middle, floor), share))
     if share == 1.0:
         below, above = max(below, few), max(above, few)
+
     return float(np.clip(below, _NARROWEST, _WIDEST)), float(np.clip(above, _NARROWEST, _WIDEST))
 
 

@@ -13,10 +13,9 @@ from bidbrain.eviction.hazard import Hazard
 from bidbrain.outbid.hosts import HostMarket
 from bidbrain.replay.market import Warnings
 from bidbrain.replay.run import Run, Tenure, bill_of_machine
-from bidbrain.strategies.base import Offer, Rent, Strategy
+from bidbrain.strategies.base import Offer, Overheads, Rent, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.known_spells import KnownSpells
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR
@@ -40,10 +39,6 @@ class LaunchTimes:
         """The times of one launch; `luck` is from a standard normal distribution."""
         factor = exp(self.spread * luck)
         return LaunchTimes(round(self.order * factor), round(self.ending * factor))
-
-
-def _stays(_from: Market, _to: Market) -> float:
-    return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +74,7 @@ class ForecastJob:
     scaling: float = 0.0
     speed_spread: float = 0.0
     saved_gb: float | None = None
-    moving: Callable[[Market, Market], float] = _stays
+    moving: Callable[[Market, Market], float] | None = None
     at_end: End = End.LEFT
     most_decisions: int = 6000
     most_nodes: int = 0
@@ -170,17 +165,25 @@ def bills_of(run: Run, job: ForecastJob, histories: Mapping[Market, PriceSeries]
         # Machines that are held at the end of the job end then.
         stays = tenure.ended is End.HANDED_ON
         held.append((tenure.rent, Life(tenure.start, max(ended, tenure.end), job.at_end) if stays else tenure.life))
+
     if job.reliable is not None:
         held.append((job.reliable, Life(run.job.start, ended, job.at_end)))
+
     for rent, life in held:
         market = rent.offer.market
         dollars = _bill(job, histories, rent, life)
         before = bills.get(market, MarketBill(market, 0, 0.0))
         bills[market] = MarketBill(market, max(before.machines, rent.machines), before.usd + dollars)
+
+    if job.moving is None:
+        return tuple(bills.values())
+
     worked = sorted((tenure for tenure in run.tenures if tenure.ready < tenure.end), key=lambda tenure: tenure.ready)
     for origin, target in pairwise(tenure.rent.offer.market for tenure in worked):
         # The region that sends a checkpoint bills it.
-        bills[origin] = replace(bills[origin], usd=bills[origin].usd + job.moving(origin, target))
+        dollars = bills[origin].usd + job.moving(origin, target)
+        bills[origin] = replace(bills[origin], usd=dollars)
+
     return tuple(bills.values())
 
 

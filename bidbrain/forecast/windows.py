@@ -20,7 +20,7 @@ from bidbrain.forecast.values import HIGH, CostsMore, ForecastJob, KnownPast, Ma
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import GOLDEN_RATIO, Capacity, DrawnLives, MarketReplay, Mortality
 from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
-from bidbrain.strategies.base import Decision, Holding, Return, Situation, Strategy
+from bidbrain.strategies.base import Decision, Holding, Situation, Strategy
 from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells, with_rate
 from bidbrain.strategies.proteus import RENEW_BEFORE
@@ -84,12 +84,14 @@ class PastMarket:
         span = self.past.now - self.first
         laps = -(-tail // max(span, 1))
         histories = {}
+
         for market in (offer.market for offer in self.job.offers):
             known = self.past.histories[market].window(self.first, self.past.now)
             moments = [known.times[:-1] + lap * span for lap in range(laps + 1)]
             moments.append(np.array([self.first + (laps + 1) * span], dtype=np.int64))
             prices = [known.prices[:-1]] * (laps + 1) + [known.prices[-1:]]
             histories[market] = PriceSeries(market, np.concatenate(moments), np.concatenate(prices))
+
         return histories
 
     @cached_property
@@ -117,6 +119,7 @@ class PastMarket:
         job = with_luck(self.job, float(chance.normal()), speed)
         if job.warnings is not None:
             job = replace(job, warnings=replace(job.warnings, seed=number))
+
         market = self._replay if not self._spells else self._replay_from(start, number, chance)
         run, decisions = run_from(job, market, self.histories, start, most_usd)
         return played_of(run, job, self.histories, start), decisions
@@ -143,6 +146,7 @@ class PastMarket:
             prices = history.prices[np.searchsorted(history.times, starts, side="right") - 1].astype(np.float64)
             usable = prices <= offer.on_demand
             cheapest = np.minimum(cheapest, np.where(usable, prices / offer.nu, np.inf))
+
         reliable = self.job.reliable
         held = 0.0 if reliable is None else reliable.machines * reliable.offer.on_demand
         usd: Floats = (cheapest * self.job.most_nu + held) / NANOS_PER_DOLLAR
@@ -172,6 +176,7 @@ def run_from(
     budget = None
     if job.budget_usd is not None:
         budget = ReplayedBudget(job.budget_usd, job.billing, histories, job.lease, job.reliable)
+
     replayed = ReplayedJob(
         first,
         job.work,
@@ -206,11 +211,13 @@ def plays(market: PastMarket) -> list[Played]:
     if end - market.first < 2 * longest:
         # Too little history: windows may begin anywhere, and continue in its beginning.
         end = market.past.now
+
     each = max(sum(decisions for _, decisions in first) / len(first), 1.0)
     affordable = market.job.most_decisions / each
     usual = _TRIALS if affordable <= _TRIALS else MIN_WINDOWS
     least = int(np.clip(_OVERLAPPING * market.span / longest, _FEWEST, usual))
     count = int(np.clip(affordable, least, MAX_WINDOWS))
+
     if count <= _TRIALS:
         # All trials, or every second one; either all of them have been played, or only the first ones.
         part = _EACH_FIRST // 2 if count == _FEWEST else 1
@@ -218,6 +225,7 @@ def plays(market: PastMarket) -> list[Played]:
         if len(first) < _TRIALS:
             first += [market.play(start, number) for number, start in others]
         return sorted((played for played, _ in first), key=lambda played: played.start)
+
     return [market.play(start, number)[0] for number, start in enumerate(_spread(market.first, end, count))]
 
 
@@ -295,12 +303,14 @@ def drawn_capacity(
         age, at = sides[up].age(float(chance.random())), float(start)
     else:
         up, age, at = int(known.up), known.age, start - known.ago * HOUR
+
     times, states = [at - age * HOUR - _BEFORE, at - age * HOUR], [1 - up, up]
     while at < end:
         at += sides[up].rest(age, float(chance.exponential())) * HOUR
         up, age = 1 - up, 0.0
         times.append(at)
         states.append(up)
+
     moments = np.array(times).astype(np.int64)
     kept = np.append(np.diff(moments) > 0, True)
     return Capacity(moments[kept], np.array(states, dtype=np.int64)[kept] * _ENOUGH)
@@ -334,16 +344,18 @@ class UnderLiveRules:
                 until, times = self._rests.get(market, (now, 0))
                 times = times + 1 if now <= until + LONGEST_REST else 1
                 self._rests[market] = now + min(FIRST_REST << (times - 1), LONGEST_REST), times
+
         self._held = held
 
         fair = tuple(offer for offer in situation.offers if situation.price(offer) <= offer.on_demand)
         if not fair and not situation.holdings and situation.leaving:
             return Decision((), None, "decides after the evictions")
+
         resting = {market for market, (until, _) in self._rests.items() if until > situation.now}
         calm = tuple(offer for offer in fair if offer.market not in resting) if resting else fair
         among = calm or fair
         decision = self.strategy.decide(situation if among == situation.offers else replace(situation, offers=among))
-        self._returned |= {action.allocation for action in decision.actions if isinstance(action, Return)}
+        self._returned |= {action.allocation for action in decision.returns}
         return decision
 
 
@@ -364,9 +376,10 @@ class RareLooks:
         decision, now = self.strategy.decide(situation), situation.now
         before, self._held = self._held, tuple(holding.allocation for holding in situation.holdings)
         settled = all(holding.ready <= now and holding.leaves_at is None for holding in situation.holdings)
-        returns = any(isinstance(action, Return) for action in decision.actions)
-        if not self._held or self._held != before or not settled or returns or decision.wake_at is None:
+        changed = self._held != before or not settled or bool(decision.returns)
+        if not self._held or changed or decision.wake_at is None:
             return decision
+
         # The next moment at which renewals are decided, shortly before the end of a paid hour.
         starts = (holding.start for holding in situation.holdings)
         paid_until = min(now + HOUR - (now + RENEW_BEFORE - start) % HOUR for start in starts)

@@ -43,6 +43,7 @@ class LowRankModel:
             precision = seen.T @ seen + self.noise * np.eye(seen.shape[1])
             latent = np.linalg.solve(precision, seen.T @ (row[known] - self.mean[known]))
             filled[~known] += self.directions[~known] @ latent
+
         return filled
 
 
@@ -57,8 +58,10 @@ def estimate(references: Floats, measured: Floats) -> tuple[Floats, int]:
             f"references of shape {references.shape} and a row of {measured.shape}: at least three references"
             " with as many columns as the row are needed"
         )
+
     if np.isinf(references).any() or np.isinf(measured).any():
         raise BadFingerprint("a throughput is infinite: use numbers, or NaN for unmeasured entries")
+
     references = filled(references, min(2, references.shape[0] - 2))
 
     gaps = np.isnan(measured)
@@ -78,6 +81,7 @@ def filled(rows: Floats, rank: int) -> Floats:
         return rows
     if gaps.all(axis=0).any():
         raise BadFingerprint(f"column {int(gaps.all(axis=0).argmax())}: no reference was measured there; leave it out")
+
     current = np.where(gaps, np.nanmean(rows, axis=0), rows)
     for _ in range(_ROUNDS):
         model = _model(current, rank)
@@ -86,6 +90,7 @@ def filled(rows: Floats, rank: int) -> Floats:
         current = following
         if change <= _CONVERGED * float(np.abs(current).max()):
             break
+
     return current
 
 
@@ -120,6 +125,7 @@ def _left_out_errors(references: Floats, known: Bools, ranks: Sequence[int]) -> 
         for at, rank in enumerate(ranks):
             guess = _truncated(mean, *spectrum, rank).completed(seen)
             squares[at] += float(((guess - row)[~known] ** 2).sum())
+
     gaps = max(1, int((~known).sum()) * references.shape[0])
     return np.asarray(np.sqrt(squares / gaps), dtype=np.float64)
 
@@ -191,6 +197,7 @@ def speeds_by_others(
     bases = sorted(known.keys() & expected.keys(), key=lambda name: (-sum(name in job for job in others), name))
     if not bases:
         return None
+
     base = bases[0]
     rows = [job for job in others if base in job and len(job.keys() & expected.keys()) > 1]
     kinds = sorted(kind for kind in expected if kind != base and sum(kind in job for job in rows) > 1)
@@ -203,6 +210,7 @@ def speeds_by_others(
 
     references, own = np.array([ratios(job) for job in rows]), ratios(known)
     misses, expected_misses = list[float](), list[float]()
+
     for number, row in enumerate(references):
         rest = np.delete(references, number, axis=0)
         seen = ~np.isnan(rest).all(axis=0)
@@ -211,9 +219,15 @@ def speeds_by_others(
             guess, _ = estimate(rest[:, seen], np.where(np.isnan(own), np.nan, row)[seen])
             misses += (guess[asked[seen]] - row[asked]).tolist()
             expected_misses += row[asked].tolist()
-    error, expected_error = (float(np.abs(each).mean()) if each else np.inf for each in (misses, expected_misses))
-    if len(misses) < _LEAST_CELLS or error >= expected_error:
+
+    if len(misses) < _LEAST_CELLS:
         return None
+
+    error = float(np.abs(misses).mean())
+    expected_error = float(np.abs(expected_misses).mean())
+    if error >= expected_error:
+        return None
+
     completed, _ = estimate(references, own)
     scale = known[base] / expected[base]
     speeds = {

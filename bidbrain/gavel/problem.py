@@ -195,6 +195,7 @@ class ShareColumns:
         throughput = problem.jobs.throughputs[job, self.type[:alone]]
         if problem.pairs is None or alone == self.count:
             return job, column, throughput
+
         pair, kind, both = self.row[alone:] - jobs, self.type[alone:], np.arange(alone, self.count)
         return (
             np.concatenate([job, problem.pairs.members[pair].T.ravel()]),
@@ -223,14 +224,16 @@ class ShareColumns:
         jobs, cluster = self.problem.jobs, self.problem.cluster
         return (
             at_most(
-                lambda m: f"job {jobs.ids[m]!r}: at most all of the time",
+                "job {!r}: at most all of the time",
+                jobs.ids,
                 job,
                 column,
                 np.ones(len(job)),
                 np.ones(len(jobs.ids)),
             ),
             at_most(
-                lambda j: f"type {cluster.types[j]!r}: at most its {cluster.workers[j]:g} workers",
+                "type {0[0]!r}: at most its {0[1]:g} workers",
+                list(zip(cluster.types, cluster.workers.tolist(), strict=True)),
                 self.type,
                 np.arange(self.count),
                 self.held,
@@ -325,6 +328,7 @@ def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
                 f"job {jobs.ids[m]!r} runs on no type: all its throughputs are 0; add a type that it runs on"
             )
             continue
+
         most = fitting[cluster.workers[fitting].argmax()]
         name, scale = cluster.types[most], int(jobs.scale[m])
         workers, smaller = ("1 worker", "") if scale == 1 else (f"{scale} workers at once", " or lower its scale")
@@ -332,4 +336,5 @@ def nowhere(problem: AllocationProblem) -> tuple[str, ...]:
             f"job {jobs.ids[m]!r} runs on no type: it needs {workers}, and of the types it runs on"
             f" {name!r} has the most, {cluster.workers[most]:g}; add {name!r} workers{smaller}"
         )
+
     return tuple(messages)

@@ -41,6 +41,7 @@ class CalibrationPlan:
                 f"calibrate: {format_time(first)} to {format_time(last)} cannot hold {self.history / DAY:g} days of"
                 f" history and {self.horizon / DAY:g} days to predict; use shorter spans, or import a longer history"
             )
+
         return origins
 
 
@@ -116,10 +117,12 @@ def calibrate(
         ]
         if not spanning:
             continue
+
         panel = CrossingPanel(spanning, plan.window)
         market, times = panel.starts_between(origin, origin + plan.horizon - 1)
         if not times.size:
             continue
+
         own, pooled = panel.shares(origin)
         model = fit(panel, origin, rng)
         rows = panel.rows(market, times)
@@ -129,6 +132,7 @@ def calibrate(
 
     if not parts:
         raise TooLittleHistory("calibrate: no origin has a market with history before it and starts after it")
+
     joined = Predicted(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     return score(joined, methods, len(parts), rng)
 

@@ -170,29 +170,37 @@ class BidAdviser:
 
     def steps(self, held: HeldBid, work_hours: float) -> list[Advice]:
         """All steps for a machine; a paused one is held by waiting for it."""
-        usual = self.usual_usd()
-        steps = [self._waiting(held, work_hours, usual)] if not held.runs else []
+        usual, steps = self.usual_usd(), list[Advice]()
+        if not held.runs:
+            # Waits with the paused machine until its host takes the bid again.
+            same = next(self._bids(self._usual_bid, held.host, held.bid, held.on_demand, held.asked))
+            idle = self.odds.pause_hours * self.terms.waiting_usd + self.terms.start_usd(same.price_usd)
+            steps.append(Advice(BidStep.HOLD, same, idle + self._usd(same, work_hours, usual)))
+
         least = held.bid if held.runs else held.least_bid
         if least is not None:
             for each in self._bids(self._usual_bid, held.host, least, held.on_demand, held.asked):
                 start = 0.0 if held.runs else self.terms.start_usd(each.price_usd)
                 step = BidStep.HOLD if each.bid == held.bid else BidStep.RAISE
                 steps.append(Advice(step, each, start + self._usd(each, work_hours, usual)))
+
         if (other := self._elsewhere(work_hours + held.unsaved_hours, usual, held.host)) is not None:
             steps.append(Advice(BidStep.LEAVE, other.bid, other.usd))
+
         return steps
 
     def usual_usd(self) -> float:
         """Dollars for an hour of lasting work at the best bids of the last day; infinite if no host was listed."""
         moments = np.unique(self.record.at)
         recent = moments[moments > moments[-1] - _USUAL_SPAN][::-1]
-        best = (
-            self._cheapest_work(self.record.at_moment(int(at))) for at in recent[:: -(-recent.size // _USUAL_SNAPSHOTS)]
-        )
-        return fmean(best)
+        step = -(-recent.size // _USUAL_SNAPSHOTS)
 
-    def _cheapest_work(self, listed: HostRecord) -> float:
-        return min(self.terms.usd_per_work(each.price_usd, each.losses_per_hour) for each in self._listed(listed, None))
+        best = []
+        for at in recent[::step].tolist():
+            bids = self._listed(self.record.at_moment(at), None)
+            best.append(min(self.terms.usd_per_work(bid.price_usd, bid.losses_per_hour) for bid in bids))
+
+        return fmean(best)
 
     def _elsewhere(self, work_hours: float, usual: float, but: int | None) -> Advice | None:
         """The best machine of the last snapshot on another host."""
@@ -201,12 +209,6 @@ class BidAdviser:
             for each in self._listed(self.record.newest(), but)
         )
         return min(choices, key=lambda each: each.usd, default=None)
-
-    def _waiting(self, held: HeldBid, work_hours: float, usual: float) -> Advice:
-        """Waiting with a paused machine until its host takes the bid again."""
-        same = next(self._bids(self._usual_bid, held.host, held.bid, held.on_demand, held.asked))
-        idle = self.odds.pause_hours * self.terms.waiting_usd + self.terms.start_usd(same.price_usd)
-        return Advice(BidStep.HOLD, same, idle + self._usd(same, work_hours, usual))
 
     def _usd(self, each: HostBid, work_hours: float, usual: float) -> float:
         return self.terms.usd_to_end(each.price_usd, each.losses_per_hour, work_hours, usual)

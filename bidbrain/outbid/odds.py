@@ -61,7 +61,13 @@ class OutbidOdds:
     def of(cls, record: HostRecord, own: Sequence[OwnRun] = ()) -> OutbidOdds:
         """The odds from snapshots, at the moment of the last one, and from runs of our own."""
         stays, at = Stays.of(record, own), int(record.at[-1])
-        rates, events = _rates_by_level(_assumed(record.newest()), stays)
+        # Assumed at each level: twice `UNRECORDED` times the share of hosts that ask for more.
+        newest = record.newest()
+        levels = np.sort(level_of(newest.least_bid, newest.usual))
+        above = levels.size - np.searchsorted(levels, _LEVELS, side="right")
+        assumed: Floats = 2 * UNRECORDED.evictions / UNRECORDED.hours * (above + 0.5) / (levels.size + 1)
+        rates, events = _rates_by_level(assumed, stays)
+
         due = stays.hours * np.interp(stays.level, _LEVELS, rates)
         risen, gone = stays.fate == Fate.RISEN, stays.fate == Fate.GONE
         hours = float(stays.hours.sum())
@@ -101,14 +107,6 @@ class OutbidOdds:
         if not self.hours:
             return "the spread of minimum bids, because no two snapshots are close enough to compare"
         return f"{self.hours:,.0f} machine-hours of hosts between snapshots"
-
-
-def _assumed(newest: HostRecord) -> Floats:
-    """The assumed rate by level: twice `UNRECORDED` times the share of hosts that ask for more."""
-    levels = np.sort(level_of(newest.least_bid, newest.usual))
-    above = levels.size - np.searchsorted(levels, _LEVELS, side="right")
-    rate: Floats = 2 * UNRECORDED.evictions / UNRECORDED.hours * (above + 0.5) / (levels.size + 1)
-    return rate
 
 
 def _rates_by_level(assumed: Floats, stays: Stays) -> tuple[Floats, Floats]:

@@ -149,6 +149,7 @@ def pauses(record: HostRecord, stays: Stays) -> Exposure:
             takes = listed[(listed >= until) & (asked <= bid + _SAME_BID)]
             back = int(takes[0]) if takes.size else int(record.at[-1])
             total += Exposure(float(takes.size > 0), (back - until) / HOUR)
+
     return total
 
 

@@ -24,6 +24,7 @@ from bidbrain.strategies.base import (
     Holding,
     Look,
     Offer,
+    Overheads,
     Rent,
     Return,
     SavedState,
@@ -34,7 +35,6 @@ from bidbrain.strategies.base import (
 )
 from bidbrain.strategies.deadline_spells import SpotSpell
 from bidbrain.strategies.inputs import AGILE, Recovery
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 
 
@@ -108,10 +108,17 @@ class _JobReplay:
         if budget is not None:
             held_now = (held.holding for held in self._there())
             usd_left, usd_reserved = budget.left(self.job.start, self.now, self.spent, held_now)
+
         offers, left = self._open_offers(), self.work_left
         if self.job.timed:
             # What evictions cost is not done later.
             left = min(left, self.job.most_nu * self.recovery.speed * max(self.job.limit - self.now, 0))
+
+        leaving = Counter[tuple[Market, bool]]()
+        for held in self.warned:
+            rent = held.holding.rent
+            leaving[rent.offer.market, True] += rent.machines
+
         return Situation(
             now=self.now,
             offers=offers,
@@ -128,11 +135,7 @@ class _JobReplay:
             deadline=self.job.deadline,
             looks=partial(self._looks, offers),
             saved=self._saved(),
-            leaving=Counter(
-                (held.holding.rent.offer.market, True)
-                for held in self.warned
-                for _ in range(held.holding.rent.machines)
-            ),
+            leaving=leaving,
         )
 
     def _there(self) -> Iterator[_HeldAllocation]:
@@ -148,6 +151,7 @@ class _JobReplay:
             if tenure.end <= since:
                 break
             paid += tenure.end - max(tenure.start, since) if tenure.rent.spot else 0
+
         lost = sum(span for at, span in self.lost if at > since)
         lasting = max(paid - round(lost), 0)
         return SpotRecord(tuple(self.evicted), tuple(self.fallbacks), paid, lasting, self._resumes)
@@ -221,14 +225,17 @@ class _JobReplay:
         """Buys and returns. What was to be replaced stays unless all of its replacement was granted."""
         if not decision.actions:
             return
-        before, wanted = self.bought, sum(action.machines for action in decision.actions if isinstance(action, Rent))
+
+        before, wanted = self.bought, sum(rent.machines for rent in decision.rents)
         for action in sorted(decision.actions, key=lambda action: isinstance(action, Return) and action.replaced):
             if isinstance(action, Rent):
                 self._buy(action)
                 continue
+
             bought = (held.holding.rent.machines for number, held in self.held.items() if number >= before)
             if action.replaced and sum(bought) < wanted:
                 continue
+
             if action.at is None or action.at <= self.now:
                 self._give_back(self.held[action.allocation])
             else:
@@ -255,6 +262,7 @@ class _JobReplay:
             self.changes_at = self.market.next_change(self.now)
         if wake_at is None:
             return self.changes_at
+
         ticks = max((wake_at - watched.begin) // watched.gap, (self.now - watched.begin) // watched.gap + 1)
         return min(watched.begin + ticks * watched.gap, self.changes_at)
 
@@ -267,15 +275,18 @@ class _JobReplay:
             changes = [held.holding.ready for held in self.held.values() if held.holding.ready > self.now]
             if self.standstill_until > self.now:
                 changes.append(self.standstill_until)
+
             step_end = int(min([until, *changes]))
             needed = self.work_left / rate if rate else inf
             if self.now + needed <= step_end:
                 self.now, self.work_left = self.now + ceil(needed), 0.0
                 return True
+
             self.work_left -= rate * (step_end - self.now)
             self.now = step_end
             if not changes or not any(held.holding.ready == self.now for held in self.held.values()):
                 continue
+
             # Machines have started up: those that worked already pause, and a gang that works with them begins an
             # attempt.
             works = bool(ready) and gang_works(ready, self.job.nodes)
@@ -283,6 +294,7 @@ class _JobReplay:
             grows = self.job.most_nodes > self.job.nodes
             if self.job.nodes and (grows or not works) and gang_works(self._ready(), self.job.nodes):
                 self._begin_attempt()
+
         return False
 
     def has_shown_enough(self) -> bool:
@@ -297,12 +309,14 @@ class _JobReplay:
         if self.market.limited:
             for market, machines in self._spot_machines().items():
                 self._take(market, machines - self.market.capacity(market, self.now))
+
         due = [held for held in self.held.values() if held.gone_at <= self.now]
         for held in due:
             if held.lost_at <= self.now:
                 self._lose(held, held.holding.rent.machines, held.evicted_at)
             else:
                 self._give_back(held)
+
         for held in [held for held in self.warned if held.evicted_at <= self.now]:
             self.warned.remove(held)
             self._evict(held.holding)
@@ -318,16 +332,20 @@ class _JobReplay:
         if rent.bid is not None:
             granted = self.market.granted(market, rent.machines, self._spot_machines().get(market, 0), self.now)
             rent = rent if granted >= rent.machines else replace(rent, machines=granted)
+
         if not rent.machines:
             return
+
         evicted_at = None if rent.bid is None else self.market.evicted_at(market, rent.bid, self.now)
         holding = Holding(self.bought, rent, self.now, self.now + self.overheads.startup)
         if rent.bid is None and self.evicted and not market.reservation:
             self.fallbacks.append(self.now)
+
         lost_at, warnings = evicted_at, self.job.warnings
         if evicted_at is not None and warnings is not None:
             warned_at = warnings.warned_at(self.bought, self.now, evicted_at)
             lost_at = evicted_at if warned_at is None else max(warned_at, self.now + 1)
+
         self.held[self.bought] = _HeldAllocation(
             holding,
             evicted_at=inf if evicted_at is None else evicted_at,
@@ -341,11 +359,13 @@ class _JobReplay:
         among = tuple(offer for offer in self.job.offers if offer.market not in going) if going else self.job.offers
         if not self.market.limited:
             return among
+
         held, offers = self._spot_machines(), list[Offer]()
         for offer in among:
             free = self.market.capacity(offer.market, self.now)
             if (free - held.get(offer.market, 0) if held else free) >= 1:
                 offers.append(offer)
+
         return tuple(offers)
 
     def _spot_machines(self) -> dict[Market, int]:
@@ -376,19 +396,23 @@ class _JobReplay:
             self.work_left += self._undone(held)
         else:
             self.work_left = self.job.work
+
         left = holding.rent.machines - machines
         gone = replace(holding, rent=replace(holding.rent, machines=machines))
         if evicted_at > self.now:
             self.warned.append(replace(held, holding=gone))
         else:
             self._evict(gone)
+
         if left:
             held.holding = replace(holding, rent=replace(holding.rent, machines=left))
             held.running_since = max(held.running_since, self.now)
         else:
             del self.held[holding.allocation]
+
         if self.job.nodes:
             self._begin_attempt()
+
         self._stand_still(self.overheads.eviction)
 
     def _evict(self, holding: Holding) -> None:

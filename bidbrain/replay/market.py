@@ -258,6 +258,7 @@ def _first_above(times: list[int], highest: list[list[int]], bound: int, after: 
         at = ((at >> level) + 1) << level
         while level + 1 < top and at & ((2 << level) - 1) == 0:
             level += 1
+
     return None
 
 
@@ -283,6 +284,7 @@ def recorded_spells(market: MarketReplay, offers: tuple[Offer, ...]) -> SpellOut
     for offer, tape in zip(offers, tapes, strict=True):
         openings = market.openings(offer.market)
         known_from.append(tape.first if openings is None else max(tape.first, int(openings[0][0])))
+
     begin = min(known_from)
     end = max(tape.last for tape in tapes)
     ticks = np.arange(begin, end + 1, GAP)
@@ -294,4 +296,5 @@ def recorded_spells(market: MarketReplay, offers: tuple[Offer, ...]) -> SpellOut
             times, opened = openings
             there &= opened[np.maximum(times.searchsorted(ticks, side="right") - 1, 0)]
         up |= there
+
     return outlook(up, GAP, PUBLIC_PRIOR, begin)

@@ -48,6 +48,7 @@ class PastJobs:
         jobs = self._jobs(known)
         if not jobs or any(hazard is not None for hazard in known.hazards.values()):
             return None
+
         market = MarketReplay(known.histories.values())
 
         def pace(strategy: Strategy, most: float = inf) -> float:
@@ -67,10 +68,12 @@ class PastJobs:
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (low, middle) if pace(make(middle), goal) <= goal else (middle, high)
+
         if high < top:
             return TimePrice(high, f"the lowest value at which it was as fast as {rival.name} in past prices")
         if (reached := pace(make(top))) <= goal:
             return TimePrice(top, f"the lowest value tried at which it was as fast as {rival.name} in past prices")
+
         note = (
             f"slower than {rival.name} in past prices even if an hour is valued at {usd_text(top)}, the highest value"
             f" tried: {reached:.2f} against {usual:.2f} of the on-demand run time"
@@ -89,4 +92,5 @@ class PastJobs:
                 jobs += [
                     (hours, ReplayedJob(at, work, at + longest, known.offers, baseline, self.most_nu)) for at in starts
                 ]
+
         return jobs

@@ -23,6 +23,18 @@ LOOK_AGAIN = 2 * MINUTE
 """How soon to decide again where markets refused, or did not have all that was wanted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Time in microseconds without work: start-up of new machines, and pauses of the whole job.
+
+    `eviction` is the papers' lambda (pause after an eviction), `resize` their sigma (pause after a join or a return).
+    """
+
+    startup: int
+    eviction: int
+    resize: int
+
+
 class ImpossibleOffer(BidBrainError, ValueError):
     """An offer at a price that its market cannot have."""
 
@@ -171,10 +183,6 @@ class SavedState:
     gigabytes: float
 
 
-def _unknown() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Situation:
     """All that a strategy knows when it decides. `price` answers for this moment only.
@@ -202,7 +210,7 @@ class Situation:
     usd_reserved: float = 0.0
     record: SpotRecord = UNTRIED
     unsaved: float = 0.0
-    spell: Callable[[], SpotSpell | None] = _unknown
+    spell: Callable[[], SpotSpell | None] | None = None
     deadline: int | None = None
     looks: Callable[[], tuple[Look, ...]] = tuple
     saved: SavedState | None = None
@@ -234,6 +242,14 @@ class Decision:
     wake_at: int | None = None
     reason: str = ""
     unaffordable: bool = False
+
+    @property
+    def rents(self) -> tuple[Rent, ...]:
+        return tuple(action for action in self.actions if isinstance(action, Rent))
+
+    @property
+    def returns(self) -> tuple[Return, ...]:
+        return tuple(action for action in self.actions if isinstance(action, Return))
 
 
 class Strategy(Protocol):

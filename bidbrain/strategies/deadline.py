@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 
 from bidbrain.arrays import Bools, Floats
 from bidbrain.errors import BidBrainError
-from bidbrain.strategies.base import Offer
+from bidbrain.strategies.base import Offer, Overheads
 from bidbrain.strategies.deadline_spells import AGES, CLASSES, FACTOR_STEP, PUBLIC_PRIOR, Prior, SpotSpell
-from bidbrain.values import Overheads
 from pricing_data.units import HOUR, MINUTE
 
 # The public traces sample and change about every ten minutes; shorter jobs use finer steps, longer ones coarser steps.
@@ -107,8 +106,10 @@ class DeadlineStrategy:
                 self._numbers[steps] = len(self._numbers)
                 factors = [FACTOR_STEP ** int(step) for step in steps]
                 made.append(thresholds(spell_chain(self.prior.rates(factors), self.step), self._grid))
+
         if made:
             self._plans = np.concatenate((self._plans, np.stack(made)))
+
         return [self._numbers[steps] for steps in wanted]
 
 
@@ -154,11 +155,13 @@ def spell_chain(rates: Floats, step: int) -> SpellChain:
     older = np.append(np.minimum(part / np.diff(AGES), 1.0), 0.0)
     moves = np.zeros((2 * CLASSES, 2 * CLASSES))
     age = np.arange(CLASSES)
+
     for side in (0, 1):
         state = side * CLASSES + age
         moves[state, state] = (1 - ends[side]) * (1 - older)
         moves[state[:-1], state[1:]] = ((1 - ends[side]) * older)[:-1]
         moves[state, (1 - side) * CLASSES] += ends[side]
+
     return SpellChain(np.linalg.matrix_power(moves, parts), np.arange(2 * CLASSES) >= CLASSES)
 
 
@@ -173,12 +176,14 @@ def thresholds(chain: SpellChain, grid: PlanGrid) -> SlackThresholds:
         # The safety net holds with any planned slack. The delay may be millions of steps of a very short job.
         least[:, :, 0], least[:, :, 1:] = grid.slack, grid.slack + 1
         return least
+
     iteration = _ValueIteration(chain, grid)
     for left in range(1, grid.work + grid.slack + 1):
         on_demand_best = iteration.step(left)
         low, high = max(0, left - grid.work), min(grid.slack, left)
         # Slack rises as work falls along a row of constant steps left, hence the reversal.
         least[:, :, left - high : left - low + 1] += on_demand_best[:, :, low : high + 1][:, :, ::-1]
+
     return least
 
 

@@ -12,8 +12,7 @@ from math import sqrt
 from bidbrain.billing import BillingRule
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.outbid.hosts import HostMarket
-from bidbrain.strategies.base import REQUEST_VCPUS, Offer, Rent, Strategy
-from bidbrain.values import Overheads
+from bidbrain.strategies.base import REQUEST_VCPUS, Offer, Overheads, Rent, Strategy
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR

@@ -6,7 +6,7 @@ time); endings and time count half for every `HALF_LIFE` since. Between looks th
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log
@@ -46,21 +46,29 @@ class KnownSpells:
     @classmethod
     def of(cls, spans: Iterable[AvailabilitySpan], now: int) -> "KnownSpells":
         """The knowledge at a moment, from spans of one market that ended before."""
-        looks = list(_looks(spans, now))
+        # A look: the moment, whether spot was there, and whether it stayed so until the next look. Where one span
+        # begins when another ends, the one that begins says how it goes on; of several, the longest.
+        known = sorted(part for span in spans if (part := span.before(now)) is not None)
+        ends = {span.until: (span.up and span.ended != "evicted", False) for span in known}
+        begins = {span.since: (span.up, span.until > span.since) for span in known}
+        looks = [(at, up, lasts) for at, (up, lasts) in sorted({**ends, **begins}.items())]
         if not looks:
             return UNSEEN
+
         endings, expected = [0.0, 0.0], [0.0, 0.0]
         begun = looks[0][0]
         for (at, up, lasts), (later, then, _) in pairwise(looks):
             if not lasts and later - at > MAX_UNSEEN:
                 begun = later
                 continue
+
             weight, side = 0.5 ** ((now - later) / HALF_LIFE), int(up)
             changed = later if lasts or up is then else (at + later) // 2
             expected[side] += weight * HAZARDS[side].between((at - begun) / HOUR, (changed - begun) / HOUR)
             if up is not then:
                 endings[side] += weight
                 begun = changed
+
         last, up, _ = looks[-1]
         return cls(up, (last - begun) / HOUR, (now - last) / HOUR, (endings[0], endings[1]), (expected[0], expected[1]))
 
@@ -103,18 +111,21 @@ def spot_spell(known: Iterable[KnownSpells], *, offered: bool) -> SpotSpell | No
     seen = [spells for spells in known if spells.up is not None]
     if not seen:
         return None
+
     up = any(spells.up for spells in seen)
     ages = [spells.age + spells.ago for spells in seen if spells.up is up]
     # If any market will do, they are down only until the first of them returns.
     age = max(ages) if up else min(ages)
     if offered and not up:
         up, age = True, min(spells.ago for spells in seen) * RETURNED
+
     steps = []
     for side in (0, 1):
         endings = STRENGTH + sum(spells.endings[side] for spells in seen)
         expected = STRENGTH + sum(spells.expected[side] for spells in seen)
         step = round(log(endings / expected, FACTOR_STEP))
         steps += [min(max(step, -MAX_STEPS), MAX_STEPS)] * 2
+
     age_class = int(np.searchsorted(AGES, round(age * HOUR), side="right")) - 1
     return SpotSpell(age_class + CLASSES * up, tuple(steps))
 
@@ -145,18 +156,6 @@ def with_rate(known: KnownSpells, hazard: Hazard) -> KnownSpells:
     return known if abs(shift - 1) < _ROUNDING else known.with_endings(_PUBLISHED_WEIGHT, _PUBLISHED_WEIGHT * shift)
 
 
-def _looks(spans: Iterable[AvailabilitySpan], now: int) -> Iterator[tuple[int, bool, bool]]:
-    """Moments in order, whether spot was there, and whether it stayed so until the next look.
-
-    Where one span begins when another ends, the one that begins says how it goes on; of several, the longest.
-    """
-    known = sorted(part for span in spans if (part := span.before(now)) is not None)
-    ends = {span.until: (span.up and span.ended != "evicted", False) for span in known}
-    begins = {span.since: (span.up, span.until > span.since) for span in known}
-    for at, (up, lasts) in sorted({**ends, **begins}.items()):
-        yield at, up, lasts
-
-
 GAP = 10 * MINUTE
 """How often capacity is looked at: the public traces that the prior is from change about as often."""
 MEMORY = 14 * DAY
@@ -170,9 +169,11 @@ def spell_of_prices(offers: Iterable[Offer], history: Callable[[Offer], PriceSer
     known = [(history(offer), offer.on_demand) for offer in offers]
     if not known:
         return None
+
     begin = max(now - MEMORY, min(series.first for series, _ in known))
     if begin >= now:
         return None
+
     ticks = now - GAP * np.arange((now - begin) // GAP, -1, -1)
     up = np.zeros(ticks.size, dtype=np.bool_)
     for series, on_demand in known:

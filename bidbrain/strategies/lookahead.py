@@ -139,6 +139,7 @@ class Lookahead:
             ("_paid", [hour.paid_new for hour in known]),
         ):
             object.__setattr__(self, name, np.array(rows, dtype=float).reshape(len(known), DISTANCES.size))
+
         object.__setattr__(self, "_nu", np.array([offer.nu for offer in self.offers], dtype=float))
 
     def decide(self, situation: Situation) -> Decision:
@@ -151,18 +152,22 @@ class Lookahead:
             # The highest bid that may be made takes the place of the last step below it.
             above = np.column_stack([bids[:, 1:], np.full(prices.shape, inf)])
             bids = np.where(bids > caps, inf, np.where(above > caps, caps, bids))
+
         staying = [holding for holding in situation.holdings if holding.leaves_at is None]
         ending = [holding for holding in staying if holding.hour_end(now) - now <= RENEW_BEFORE + SECOND]
         dropped = [holding for holding in ending if not self._keeps(holding, staying, situation, prices, bids)]
         returns = tuple(Return(holding.allocation, holding.hour_end(now)) for holding in dropped)
         rents, reason = self._buy(situation, prices, bids)
         looks = [now + HOUR - RENEW_BEFORE] * bool(rents)
+
         for holding in staying:
             if holding not in dropped:
                 due = holding.hour_end(now) - RENEW_BEFORE
                 looks.append(due if due > now else due + HOUR)
+
         if ending:
             reason = f"renew {len(ending) - len(dropped)} of {len(ending)} allocations; {reason}"
+
         return Decision((*returns, *rents), min(looks, default=now + LOOK_AGAIN), reason)
 
     def _keeps(
@@ -177,6 +182,7 @@ class Lookahead:
             price = situation.price(offer)
             hour, at = self.hours[offer.market], place_of(bid - price)
             paid, alive, survival = float(hour.paid_old[at]), float(hour.alive[at]), float(hour.survival[at])
+
         dollars = paid * holding.rent.machines * price / NANOS_PER_DOLLAR
         held = sum(other.nu for other in staying)
         if holding is not max(staying, key=lambda other: other.nu):
@@ -184,6 +190,7 @@ class Lookahead:
             worth = FILLING_WORTH * usd_per_work
             stall = (1 - survival) * self.application.eviction_hours - self.application.resize_hours
             return worth * (holding.nu * alive - stall * held) >= dollars
+
         room = situation.most_nu - held + holding.nu
         renewed = self._price_of_work(dollars, alive, holding.nu * alive, survival * holding.nu)
         usd_per_work, _ = self._best(room, situation, prices, bids)
@@ -194,9 +201,11 @@ class Lookahead:
         room = situation.most_nu - sum(holding.nu for holding in situation.holdings)
         if room < situation.most_nu / 2:
             return [], "no room for more machines"
+
         usd_per_work, main = self._best(room, situation, prices, bids)
         if main is None:
             return [], "no machine can be rented"
+
         rents = [main, *self._filling(room, main, usd_per_work, prices, bids)]
         expected = f"(expected ${usd_per_work:.3g} per unit of work)"
         return rents, f"rent {' and '.join(map(described, rents))} {expected}"
@@ -209,6 +218,7 @@ class Lookahead:
         on_demand = self._price_of_work(
             count * offer.on_demand / NANOS_PER_DOLLAR, 1.0, count * offer.nu * useful, count * offer.nu
         )
+
         if self.offers:
             machines, time_usd, work = self._rooms.get(room) or self._filled(room)
             dollars = machines * prices[:, None] / NANOS_PER_DOLLAR
@@ -216,6 +226,7 @@ class Lookahead:
             row, column = divmod(int(costs.argmin()), DISTANCES.size)
             if (cost := float(costs[row, column])) < on_demand:
                 return cost, Rent(self.offers[row], int(machines[row, 0]), int(bids[row, column]))
+
         return on_demand, Rent(offer, count, None) if count else None
 
     def _filled(self, room: float) -> _FilledRoom:
@@ -258,6 +269,8 @@ class Lookahead:
             row, column = divmod(int(np.argmax(gain)), DISTANCES.size)
             if not gain[row, column] > 0:
                 break
+
             bought.append(Rent(self.offers[row], int(machines[row, 0]), int(bids[row, column])))
             room -= bought[-1].machines * self._nu[row]
+
         return bought

@@ -97,12 +97,14 @@ class PriceCapacity:
             if situation.holdings:
                 return Decision(wake_at=look, reason="no open pool beats on-demand; keep the current machines")
             return Decision((situation.baseline,), look, "no open pool beats on-demand; rent the baseline on demand")
+
         # On-demand machines give way to any pool; spot machines to one that is cheaper even with its start-up.
         bearable, leaving = ranked[0][0] * (1 + self.margin), []
         for holding in situation.holdings:
             age = situation.now - holding.start
             if not holding.rent.spot or self.price_of_work(holding.rent.offer, situation, age) > bearable:
                 leaving.append(holding)
+
         returns = tuple(Return(holding.allocation) for holding in leaving)
         kept = [holding for holding in situation.holdings if holding not in leaving]
         room = situation.most_nu - sum(holding.nu for holding in kept)
@@ -151,28 +153,30 @@ class PriceCapacity:
         self, ranked: list[tuple[float, Offer]], kept: list[Holding], room: float, situation: Situation
     ) -> list[Rent]:
         """Brings each chosen pool to its share of the room; the cheapest take the rest."""
-        near = self._near(ranked, situation.most_nu)
+        # Their machines fit into a share of the room, and are about as fast as the cheapest one's. Where a job limits
+        # the number of its machines, much slower ones could not do their share.
+        bearable = ranked[0][0] * (1 + self.margin)
+        cheap = [offer for cost, offer in ranked if cost <= bearable]
+        fitting = [offer for offer in cheap if offer.nu * self.pools <= situation.most_nu] or cheap
+        slowest, fastest = fitting[0].nu / MAX_UNEQUAL, fitting[0].nu * MAX_UNEQUAL
+        near = [offer for offer in fitting if slowest <= offer.nu <= fastest][: self.pools]
+
         share = situation.most_nu / len(near)
         machines = dict.fromkeys(near, 0)
+
         for offer in near:
             held = sum(holding.nu for holding in kept if holding.rent.offer.market == offer.market)
             machines[offer] = max(floor(min(share - held, room) / offer.nu), 0)
             room -= machines[offer] * offer.nu
+
         for offer in near:
             more = max(floor(room / offer.nu), 0)
             machines[offer] += more
             room -= more * offer.nu
+
         return [Rent(offer, count, self._bid(offer, situation)) for offer, count in machines.items() if count]
 
     def _bid(self, offer: Offer, situation: Situation) -> int:
         if offer.market not in self.margins:
             return offer.on_demand
         return min(round(situation.price(offer) * (1 + self.margins[offer.market])), offer.on_demand)
-
-    def _near(self, ranked: list[tuple[float, Offer]], most_nu: float) -> list[Offer]:
-        """The pools that share the room: their machines fit into a share, and are about as fast as the cheapest one's.
-        Where a job limits the number of its machines, much slower ones could not do their share."""
-        near = [offer for cost, offer in ranked if cost <= ranked[0][0] * (1 + self.margin)]
-        near = [offer for offer in near if offer.nu * self.pools <= most_nu] or near
-        slowest, fastest = near[0].nu / MAX_UNEQUAL, near[0].nu * MAX_UNEQUAL
-        return [offer for offer in near if slowest <= offer.nu <= fastest][: self.pools]

@@ -153,6 +153,7 @@ class Proteus:
         for rent in bought:
             machines[rent.offer, rent.bid] += rent.machines
         purchases = " and ".join(described(Rent(offer, count, bid)) for (offer, bid), count in machines.items())
+
         if not bought:
             reason = f"no purchase lowers the expected cost of ${before:.3g} per unit of work"
             if not isfinite(before):
@@ -161,6 +162,7 @@ class Proteus:
             reason = f"buying {purchases} lowers the expected cost per unit of work from ${before:.3g} to ${after:.3g}"
         else:
             reason = f"rent {purchases} (expected ${after:.3g} per unit of work)"
+
         return Decision((*returns, *bought), self._next_look(now, kept, bought, room), reason)
 
     def _renew(
@@ -173,6 +175,7 @@ class Proteus:
         occupied = sum(holding.nu for holding in staying)
         terms = {holding.allocation: self._held(holding, situation, _hours_left(holding, now)) for holding in staying}
         returns: list[Return] = []
+
         for holding in staying:
             if _hours_left(holding, now) * HOUR <= RENEW_BEFORE + SECOND:
                 renewed = self._held(holding, situation, 1.0)
@@ -183,11 +186,13 @@ class Proteus:
                 if keeps:
                     swap, _ = self._best(rest, candidates(situation.most_nu - (occupied - holding.nu)))
                     keeps = keep <= swap
+
                 if keeps:
                     terms[holding.allocation] = renewed
                 else:
                     del terms[holding.allocation]
                     returns.append(Return(holding.allocation, holding.hour_end(now)))
+
         kept = [holding for holding in staying if holding.allocation in terms]
         return kept, list(terms.values()), returns
 
@@ -208,6 +213,7 @@ class Proteus:
             cost_per_work, at = self._best(total, grid)
             if at is None or not cost_per_work < current:
                 return bought, room, current
+
             row, column = at
             offer, machines = self.offers[row], int(grid.machines[row])
             bought.append(Rent(offer, machines, int(grid.bids[row, column])))
@@ -221,6 +227,7 @@ class Proteus:
         bids, highest = prices[:, None] + np.array(self.deltas, dtype=float), situation.highest_bid
         if highest is None:
             return bids, self._survival, self._useful_share
+
         caps = np.array([highest(offer) for offer in self.offers], dtype=float)
         pairs = zip(self.offers, (caps - prices).tolist(), strict=True)
         odds = np.array([self.odds[offer.market].at(int(distance)) for offer, distance in pairs]).reshape(-1, 2)
@@ -247,6 +254,7 @@ class Proteus:
         """The candidate that gives the footprint the lowest cost per work."""
         if not grid.cost.size:
             return inf, None
+
         nu = total.nu + grid.nu
         work = self._work(total.survival * grid.survival, total.useful + grid.useful, nu, changes=True)
         dollars = total.cost + grid.cost + self.application.reliable_usd_per_hour
@@ -263,6 +271,7 @@ class Proteus:
         else:
             price = situation.price(rent.offer)
             beta, median = self.odds[rent.offer.market].at(rent.bid - price)
+
         survival = (1 - beta) ** hours
         useful = hours * (survival + (1 - survival) * median)
         return AllocationTerms(

@@ -78,7 +78,9 @@ class RegionsSituation:
 
     def fits(self, delays: int, steps: int = 0) -> bool:
         """Whether work and some starts still fit, in whole steps, after some steps without progress."""
-        return (ceil((self.work + delays * self.delay) / self.step - 1e-9) + steps) * self.step <= self.left + 1e-9
+        hours = self.work + delays * self.delay
+        needed = ceil(hours / self.step - 1e-9) + steps
+        return needed * self.step <= self.left + 1e-9
 
     @property
     def moves_usd(self) -> Floats:
@@ -136,6 +138,7 @@ class RegionsStrategy:
             if best.usd > stays.usd - hurdle:
                 why = f"saves less than the {usd_text(hurdle)} that a move must save"
                 return stays, _reason(at, stays, best, why)
+
         second = min((option for option in options if option is not best), key=lambda option: option.usd, default=None)
         return best, _reason(at, best, second, "costs more")
 
@@ -167,11 +170,13 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
     if running is not None and (at.share == 1.0 or at.fits(1, steps=1)):
         usd = (spot if running.spot else on_demand)[running.zone]
         options.append(RegionsOption(STAY, running.zone, running.spot, float(usd)))
+
     if running is None and at.fits(1, steps=1):
         # Without a checkpoint, any place will do.
         home = int(plan.place.max()) if at.home is None else int(plan.place[at.home])
         idle = plan.idle(home, at.work, at.slack)
         options.append(RegionsOption(WAIT, None, False, max(idle, soonest)))
+
     # A spot machine that may go on is not left for a more expensive one: only its own price counts to its loss.
     if not options or running is None or (running.spot and at.spot[running.zone] > on_demand_price):
         on_demand[[*at.only_spot]] = inf
@@ -179,10 +184,12 @@ def _options(at: RegionsSituation, plan: RegionsPlan) -> list[RegionsOption]:
         if at.home is not None and not at.fits(1):
             on_demand[np.arange(on_demand.size) != at.home] = inf
         options += _cheapest(on_demand, spot=False)
+
     if at.fits(2) and at.fits(1, steps=1):
         closed = set(at.refused) | ({running.zone} if running is not None and running.spot else set())
         spot[[*closed]] = inf
         options += _cheapest(spot, spot=True)
+
     return options or [RegionsOption(WAIT, None, False, inf)]
 
 
@@ -199,6 +206,7 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
     slack: Floats | float = at.left - at.work - at.delay
     delay, hours = np.full(len(at.regions), at.delay), np.tile(at.delay + work, (len(at.regions), 1))
     move, running = at.moves_usd.copy(), at.running
+
     if running is not None and running.spot:
         zone, longer = running.zone, 1 / at.share
         delay[zone], move[zone], hours[zone] = running.delay_left, 0.0, running.delay_left + work * longer
@@ -207,11 +215,17 @@ def _spot_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
         places = np.append(places, plan.place[zone])
         slack = np.full((places.size, work.size), slack)
         slack[-1] = np.maximum(at.slack - work * (longer - 1), 0.0)
+
     lost = plan.lost(places[:, None], at.work - work, slack)[row]
+    # In each step of progress the machine is lost with some chance, and then has cost the mean of both ends.
     survives = at.known.survivals(at.now, hours)
+    chance = survives[:, :-1] - survives[:, 1:]
     paid = at.spot[:, None] * (work[1:] + work[:-1]) / 2
-    ends = (survives[:, :-1] - survives[:, 1:]) * (paid + (lost[:, 1:] + lost[:, :-1]) / 2)
-    later = (1 - survives[:, 0]) * lost[:, 0] + ends.sum(axis=1) + survives[:, -1] * at.spot * at.work
+    rest = (lost[:, 1:] + lost[:, :-1]) / 2
+    ends = chance * (paid + rest)
+    at_once = (1 - survives[:, 0]) * lost[:, 0]
+    never = survives[:, -1] * at.spot * at.work
+    later = at_once + ends.sum(axis=1) + never
     usd: Floats = move + at.spot * delay + later
     return usd
 
@@ -225,6 +239,7 @@ def _on_demand_usd(at: RegionsSituation, plan: RegionsPlan) -> Floats:
         zone = running.zone
         begins[zone] = price[zone] * running.delay_left
         later[zone] = plan.on_demand_on(int(plan.place[zone]), at.work, at.slack)
+
     usd: Floats = begins + later + (price - plan.on_demand) * min(at.work, 1.0)
     return usd
 
@@ -240,11 +255,15 @@ def _terms(at: RegionsSituation) -> PlanTerms:
     chances, ages = at.known.chances(at.now), at.known.ages(at.now, up=False)
     factors = at.known.factors
     returns = HAZARDS[False].rate(np.clip(ages, 0.3, 3.0)) * factors[0] * (1 - chances)
-    usd, losses = np.bincount(region, at.spot * usable) / count, np.bincount(region, factors[1] * usable) / count
-    up = 1 - np.exp(np.bincount(region, usable * np.log(1 - 0.98 * chances)))
+    usd = np.bincount(region, at.spot * usable) / count
+    losses = np.bincount(region, factors[1] * usable) / count
+    # A region is up if any of its zones is.
+    log_down = usable * np.log(1 - 0.98 * chances)
+    up = 1 - np.exp(np.bincount(region, log_down))
     kept: list[int] = np.argsort(usd, kind="stable")[:MAX_PLACES].tolist()
     if at.home is not None and region[at.home] not in kept:
         kept[-1] = int(region[at.home])
+
     place = np.full(count.size, len(kept) - 1)
     place[kept] = np.arange(len(kept))
     back = np.bincount(region, returns * usable) + 1e-6

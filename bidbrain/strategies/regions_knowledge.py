@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincinv
 
+from bidbrain.arrays import Floats, Ints
 from bidbrain.strategies.deadline_spells import AGES, PUBLIC_PRIOR
 from pricing_data.units import HOUR
 
-Floats = NDArray[np.float64]
 UNSEEN: Final = -1
 
 # For down and for up spells; `python -m bench.regions_prior` prints what is likely on the traces of the prior.
@@ -67,8 +67,8 @@ class Known:
     counts the spells that were seen to end.
     """
 
-    region: NDArray[np.int64]
-    up: NDArray[np.int64]
+    region: Ints
+    up: Ints
     since: Floats
     seen: Floats
     endings: Floats
@@ -95,6 +95,7 @@ class Known:
             of_side = np.flatnonzero(before == number)
             young, old = last[of_side] - since[of_side], now - since[of_side]
             expected[number, at[of_side]] += hazard.until(old) - hazard.until(young)
+
         ended = ~unseen & (before != side)
         endings, new_since = self.endings.copy(), np.where(ended, (now + last) / 2, since)
         endings[before[ended], at[ended]] += 1.0
@@ -123,6 +124,7 @@ class Known:
         for counts in (self.endings, self.expected):
             of_region = np.stack([np.bincount(self.region, row) for row in counts])[:, self.region]
             shared.append(strength + (counts + peers * (of_region - counts)))
+
         endings, expected = shared
         factors: Floats = np.stack([endings[0], gammaincinv(endings[1], _HOPEFUL)]) / expected
         return factors
@@ -146,7 +148,7 @@ class Known:
         return survivals
 
 
-def _with(values: NDArray[Any], zones: NDArray[np.int64], value: float | NDArray[Any]) -> NDArray[Any]:
+def _with(values: NDArray[Any], zones: Ints, value: float | NDArray[Any]) -> NDArray[Any]:
     changed = values.copy()
     changed[zones] = value
     return changed

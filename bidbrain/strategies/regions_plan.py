@@ -84,9 +84,9 @@ class RegionsPlan:
         column = places * place + row * slacks + left + (time if row == _StepRow.LOST else 0)
         first, second, third = (np.minimum(low + left + later, self._last) * time + column for later in range(3))
         read = self._flat.take
-        usd: Floats = (1 - more) * ((1 - further) * read(first) + further * read(second + 1)) + more * (
-            (1 - further) * read(second) + further * read(third + 1)
-        )
+        near = (1 - further) * read(first) + further * read(second + 1)
+        far = (1 - further) * read(second) + further * read(third + 1)
+        usd: Floats = (1 - more) * near + more * far
         return usd
 
     def _fill(self, terms: PlanTerms) -> None:
@@ -112,6 +112,7 @@ class RegionsPlan:
         # With one step less of slack.
         delayed, running = known[:, 4:_CONSTANT, 1:], values[:, _StepRow.RUN : _StepRow.IDLE, :-1]
         fresh, unused = known[:, 4:_CONSTANT, 0], values[:, _StepRow.RUN : _StepRow.IDLE, 0]
+
         for left in range(1, self._last + 2):
             np.matmul(step, known, out=values)
             np.minimum(idle, waits, out=idle)
@@ -119,6 +120,7 @@ class RegionsPlan:
             np.maximum(late_starts, late_usd[left], out=late_starts)
             if left < slacks:
                 values[:, :, left:] = starts[:, :, left:] = 0.0
+
             known[:, :4], delayed[...], fresh[...] = held, running, unused
             np.minimum(starts[:, None], held[:, :, None], out=best)
             self._table[left] = stored
@@ -159,12 +161,18 @@ def _linear_step(terms: PlanTerms, step: float) -> Floats:
     back = _within(terms.returns, step)
     better = np.where(np.eye(count, dtype=np.bool_), 0.0, back * (1 - up))
     offers = np.stack([np.tile(back, (count, 1))] * 2 + [better] * 2)
-    held = [(1 - offers[what].sum(axis=1))[:, None] * known[what] + offers[what] @ starts[what] for what in range(4)]
+    held = []
+    for what in range(4):
+        no_offer = 1 - offers[what].sum(axis=1)
+        held.append(no_offer[:, None] * known[what] + offers[what] @ starts[what])
+
     # The chance that a machine is lost within a step, by its place and age.
     young_rate = HAZARDS[True].between(0.0, YOUNG) / YOUNG
     old_rate = HAZARDS[True].between(YOUNG, _OLD_UNTIL) / (_OLD_UNTIL - YOUNG)
-    old, young = _within(factor * old_rate, step)[:, None], _within(factor * young_rate, step)[:, None]
+    old = _within(factor * old_rate, step)[:, None]
+    young = _within(factor * young_rate, step)[:, None]
     paid = (price * step)[:, None] * constant
+    start_paid = (price * terms.delay)[:, None] * constant
     rows = np.empty((len(_StepRow), count, known.shape[0]))
     lost = rows[_StepRow.LOST] = rest[:, None] * known[1] + chosen @ starts[1]
     rows[_StepRow.ON_DEMAND] = held[0] + terms.on_demand * step * constant
@@ -172,10 +180,11 @@ def _linear_step(terms: PlanTerms, step: float) -> Floats:
     rows[_StepRow.OLD] = (1 - old) * held[2] + old * lost + paid
     rows[_StepRow.RUN] = (1 - young) * held[3] + young * lost + paid
     rows[_StepRow.YOUNG] = (1 - aging) * rows[_StepRow.RUN] + aging * rows[_StepRow.OLD]
-    rows[_StepRow.IDLE] = (
-        (1 - part) * rows[_StepRow.ON_DEMAND] + part * known[5] + terms.on_demand * terms.delay * constant
-    )
-    rows[_StepRow.BEGUN] = (1 - part) * rows[_StepRow.RUN] + part * known[4] + (price * terms.delay)[:, None] * constant
+    # A start takes its delay, which is a part of a step.
+    idle = (1 - part) * rows[_StepRow.ON_DEMAND] + part * known[5]
+    rows[_StepRow.IDLE] = idle + terms.on_demand * terms.delay * constant
+    begun = (1 - part) * rows[_StepRow.RUN] + part * known[4]
+    rows[_StepRow.BEGUN] = begun + start_paid
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
 
 

@@ -1,7 +1,7 @@
 """The registered strategies: turns a name and inputs into a strategy that is ready to run; and the default strategy for
 each billing rule, with the reason, which names the replays behind the choice."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import expm1, inf, nan
 
@@ -59,6 +59,7 @@ def _usual_fleet(name: str, _: str, inputs: StrategyInputs) -> StrategySetup:
         return StrategySetup(name, AlwaysOnDemand(), AGILE, reliable=False)
     if kind == "standard+agileml":
         return StrategySetup(name, Standard(), AGILE, reliable=True)
+
     intervals = {
         offer.market: inputs.checkpoints.interval(
             with_hazard(
@@ -89,6 +90,7 @@ def _proteus(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
         except BadInput as error:
             raise BadStrategy(f"{name!r}: {error} (write fixed-bid:0.0001)") from None
         deltas, spelled = (delta,), f"fixed-bid:{format_usd(delta)}"
+
     odds, application = odds_of(inputs), application_of(inputs)
     strategy = AmongOpen(
         lambda among: Proteus(among, odds, application, inputs.request_nu, deltas, spelled), inputs.offers
@@ -111,13 +113,17 @@ def _time_price(name: str, argument: str, inputs: StrategyInputs, make: Callable
             usd_per_hour = float(argument)
         except ValueError:
             usd_per_hour = nan
+
         if not 0 <= usd_per_hour < inf:
             raise BadStrategy(
                 f"{name!r}: {argument!r} is not a price of time in dollars per hour (write lookahead:12.5)"
             )
+
         return TimePrice(usd_per_hour, "part of the strategy's name")
+
     if inputs.value_of_time is not None:
         return TimePrice(inputs.value_of_time, "value_of_time of the job")
+
     rival = Proteus(inputs.offers, odds_of(inputs), application_of(inputs), inputs.request_nu)
     return inputs.price_of_time(inputs, make, rival) or usual_price_of_time(inputs)
 
@@ -142,13 +148,25 @@ def lookahead_of(inputs: StrategyInputs, name: str) -> Callable[[tuple[Offer, ..
 
 
 def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> StrategySetup:
-    margins = {offer.market: _margin(offer, inputs) for offer in inputs.offers if offer.market in inputs.hosts}
-    hazards = {offer.market: _hazard_at_bid(offer, inputs, margins) for offer in inputs.offers}
-    fresh, old = (
-        {market: Prospects.of(hazard, inputs.billing, age) for market, hazard in hazards.items()} for age in (0, 1)
-    )
+    margins = dict[Market, float]()
+    hazards = dict[Market, Hazard | None]()
+    for offer in inputs.offers:
+        market = offer.market
+        if market not in inputs.hosts:
+            hazards[market] = inputs.hazards[market]
+            continue
+
+        # A market of hosts: above its price, the margin at which a machine's work is cheapest, its time included.
+        hosts = inputs.hosts[market]
+        price = int(inputs.histories[market].prices[-1])
+        margin = margins[market] = hosts.margin(price, offer.on_demand, bid_terms(offer, inputs))
+        hazards[market] = hosts.hazard(round(price * (1 + margin)))
+
+    fresh = {market: Prospects.of(hazard, inputs.billing, 0) for market, hazard in hazards.items()}
+    old = {market: Prospects.of(hazard, inputs.billing, 1) for market, hazard in hazards.items()}
     if argument and not (argument.isdecimal() and int(argument)):
         raise BadStrategy(f"{name!r}: {argument!r} is not a number of pools (write price-capacity:3)")
+
     pools = int(argument) if argument else POOLS
     strategy = PriceCapacity(
         inputs.offers,
@@ -161,12 +179,6 @@ def _price_capacity(name: str, argument: str, inputs: StrategyInputs) -> Strateg
         margins=margins,
     )
     return StrategySetup(name, strategy, AGILE, reliable=True)
-
-
-def _margin(offer: Offer, inputs: StrategyInputs) -> float:
-    """The margin above the price of a market of hosts at which a machine's work is cheapest, its time included."""
-    price = int(inputs.histories[offer.market].prices[-1])
-    return inputs.hosts[offer.market].margin(price, offer.on_demand, bid_terms(offer, inputs))
 
 
 def bid_terms(offer: Offer, inputs: StrategyInputs) -> BidTerms:
@@ -183,13 +195,6 @@ def bid_terms(offer: Offer, inputs: StrategyInputs) -> BidTerms:
     )
 
 
-def _hazard_at_bid(offer: Offer, inputs: StrategyInputs, margins: Mapping[Market, float]) -> Hazard | None:
-    if offer.market not in margins:
-        return inputs.hazards[offer.market]
-    price = int(inputs.histories[offer.market].prices[-1])
-    return inputs.hosts[offer.market].hazard(round(price * (1 + margins[offer.market])))
-
-
 def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
     """Eviction odds per market from history, capacity evictions included.
 
@@ -201,6 +206,7 @@ def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
         crossing = odds[market] = Odds.of(inputs.histories[market])
         if hazard is None:
             continue
+
         evicted = -expm1(-hazard.cumulative(0, 1)[0])
         betas = tuple(1 - (1 - beta) * (1 - evicted) for beta in crossing.betas)
         medians = tuple(
@@ -208,6 +214,7 @@ def odds_of(inputs: StrategyInputs) -> dict[Market, Odds]:
             for beta, median in zip(crossing.betas, crossing.medians, strict=True)
         )
         odds[market] = Odds(crossing.distances, betas, medians)
+
     return odds
 
 

@@ -46,11 +46,13 @@ class Standard:
         """Rents when nothing is held; looks for spot again while on-demand machines are held."""
         if situation.on_spot:
             return Decision()
+
         baseline = situation.baseline
         cheapest = cheapest_spot(situation, by_machine=self.by_machine)
         if cheapest is None or situation.price(cheapest) / cheapest.nu >= baseline.offer.on_demand / baseline.offer.nu:
             rents = () if situation.holdings else (baseline,)
             return Decision(rents, situation.now + HOUR, "no spot price is below on-demand per unit of work")
+
         machines = ceil(baseline.machines * baseline.offer.nu / cheapest.nu)
         returns = tuple(Return(holding.allocation) for holding in situation.holdings)
         reason = (
@@ -95,6 +97,7 @@ class Mttf:
         for mean in reversed(means):
             known = known if mean is None else min(mean, LONGEST)
             filled.append(known)
+
         return cls(tuple(reversed(filled)))
 
     def at(self, price: int, on_demand: int) -> float:
@@ -129,17 +132,20 @@ class TierMl:
         if best is None:
             rents = () if current is not None else (situation.baseline,)
             return Decision(rents, wake_at, "every spot price is above on-demand")
+
         if current is not None and current.rent.spot:
             held = current.rent.offer
             least = _SWITCH_FACTOR * self._expected(situation, held)
             if best == held or self._expected(situation, best) < least:
                 return Decision(wake_at=wake_at)
+
         machines = ceil(situation.baseline.machines * situation.baseline.offer.nu / best.nu)
         leave: tuple[Return, ...] = ()
         if current is not None:
             # At the end of the hour that is already paid.
             paid_until = current.start + -((current.start - situation.now) // HOUR) * HOUR
             leave = (Return(current.allocation, paid_until),)
+
         hours = self._expected(situation, best) / HOUR
         reason = f"{best.market} is expected to last {hours:.1f} hours before an eviction"
         return Decision((*leave, Rent(best, machines, best.on_demand)), wake_at, reason)

@@ -12,7 +12,8 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bidbrain.gavel.queue import ENTITY_POLICIES, MEAN_COMPLETION, POLICIES, ROUND_SECONDS, QueueTerms, QueueUser
+from bidbrain.gavel import ENTITY_POLICIES, POLICIES
+from bidbrain.queue.values import MEAN_COMPLETION, ROUND_SECONDS, QueueTerms, QueueUser
 from spotctl.home.cloud import cloud_of, rented_clouds
 from spotctl.home.cloud_settings import TAG_NAME, TAG_VALUE, parsed_table
 from spotctl.home.errors import BadSettings

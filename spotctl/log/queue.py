@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, merged
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, merged
 
 LOCAL, CLOUDS = "local", "clouds"
 

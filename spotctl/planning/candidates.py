@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from agileml.apps import BUILT_IN
-from bidbrain.arrays import Floats, Ints
+from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.cost import EvictionLoss, effective_usd_per_hour
 from bidbrain.decision.mixture_solver import (
     KindOption,
@@ -18,9 +18,9 @@ from bidbrain.decision.mixture_solver import (
 from bidbrain.decision.mixture_strategy import Aim
 from bidbrain.eviction.hazard import Hazard, family_of, in_force
 from bidbrain.forecast.values import LaunchTimes
+from bidbrain.strategies.base import Overheads
 from bidbrain.strategies.inputs import mean_time_to_failure
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
-from bidbrain.values import Overheads
 from pricing_data.catalog import InstanceType
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND, counted
@@ -31,7 +31,6 @@ from spotctl.home.errors import BadRequest, SpotctlError
 from spotctl.planning.errors import NotInTime
 from spotctl.planning.facts import OVERHEADS, PlanningFacts, transfer_time
 from spotctl.planning.offers import (
-    Bools,
     MachineKind,
     _misspelled,
     _unknown_accelerator,

@@ -6,8 +6,8 @@ from itertools import islice
 from math import floor, isfinite
 
 from bidbrain.decision.reserved import ReservedOffer
-from bidbrain.gavel.outlook import outlook
-from bidbrain.gavel.queue import MEAN_COMPLETION
+from bidbrain.queue.outlook import outlook
+from bidbrain.queue.values import MEAN_COMPLETION
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import DEADLINE
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR, format_time, format_usd

@@ -20,10 +20,9 @@ from bidbrain.decision.roaming import regions_of
 from bidbrain.eviction.hazard import in_force
 from bidbrain.forecast.values import KnownPast
 from bidbrain.outbid.hosts import HostMarket
-from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.base import Offer, Overheads, Rent
 from bidbrain.strategies.known_spells import KnownSpells
 from bidbrain.strategies.names import ON_DEMAND, REGIONS
-from bidbrain.values import Overheads
 from pricing_data.errors import UnknownInstanceType, UnknownPrice
 from pricing_data.list_prices import ListPrices, Location, egress
 from pricing_data.market import Market

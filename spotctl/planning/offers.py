@@ -13,9 +13,8 @@ from fnmatch import fnmatchcase
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bidbrain.arrays import Ints
+from bidbrain.arrays import Bools, Ints
 from bidbrain.eviction.estimate import MEMORY, PriceOutlook
 from bidbrain.outbid.hosts import HostMarket
 from bidbrain.strategies.base import Offer
@@ -33,7 +32,6 @@ from spotctl.files.job.spec import ANY, JobSpec
 from spotctl.files.job.values import CLOSE
 from spotctl.home.cloud import cloud_of
 
-Bools = NDArray[np.bool_]
 STALE_AFTER = 36 * HOUR
 """AWS repeats every price at least once a day, so an older price is out of date."""
 MIN_MEMORY_GIB = 2.0

@@ -1,4 +1,4 @@
-"""The claims of jobs, and the quotas that they share, as `bidbrain.gavel.scheduler` reads them: plain values. Pure."""
+"""The claims of jobs, and the quotas that they share, as `bidbrain.queue.scheduler` reads them: plain values. Pure."""
 
 from collections.abc import Sequence
 from math import inf
@@ -7,7 +7,7 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats
 from bidbrain.decision.mixture_strategy import Aim
-from bidbrain.gavel.queue import QueueJob, QueueQuota
+from bidbrain.queue.values import QueueJob, QueueQuota
 from pricing_data.units import SECOND
 from spotctl.planning.facts import SAVE_TIME
 from spotctl.planning.offers import MachineKind, places

@@ -11,7 +11,7 @@ import numpy as np
 from bidbrain.arrays import Floats
 from bidbrain.decision.limits import CommonQuota
 from bidbrain.eviction.hazard import family_of
-from bidbrain.gavel.queue import JobQueue
+from bidbrain.queue.values import JobQueue
 from bidbrain.strategies.base import Offer, Rent
 from bidbrain.strategies.names import ON_DEMAND
 from pricing_data.catalog import Catalog, InstanceType

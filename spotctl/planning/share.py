@@ -16,9 +16,9 @@ import numpy as np
 from bidbrain.arrays import Floats, Ints
 from bidbrain.decision.mixture_solver import Mixture, highest_rate
 from bidbrain.decision.mixture_strategy import Aim
-from bidbrain.gavel.outlook import JobOutlook, outlook
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueTerms, merged
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.queue.outlook import JobOutlook, outlook
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import JobQueue, QueueJob, QueueTerms, merged
 from pricing_data.units import HOUR, counted, usd_text
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest

@@ -17,11 +17,10 @@ from bidbrain.decision.parts import QuotaPart
 from bidbrain.decision.reserved import ReservedOffer
 from bidbrain.eviction.estimate import Estimate
 from bidbrain.forecast.values import KnownPast, LaunchTimes
-from bidbrain.gavel.outlook import JobOutlook
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueTerms
-from bidbrain.strategies.base import Offer, Rent
+from bidbrain.queue.outlook import JobOutlook
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueTerms
+from bidbrain.strategies.base import Offer, Overheads, Rent
 from bidbrain.strategies.regions import ZoneOutlook
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from spotctl.files.job.reservations import Reservation
 from spotctl.files.job.spec import JobSpec, Objective

@@ -12,7 +12,7 @@ def rows(kind: str, matrix: list[list[float]], bounds: list[float]) -> Constrain
     dense = np.array(matrix)
     row, column = np.nonzero(dense)
     make = at_most if kind == "cap" else at_least
-    return make(lambda i: f"{kind} {i}", row, column, dense[row, column], np.array(bounds))
+    return make(f"{kind} {{}}", range(len(bounds)), row, column, dense[row, column], np.array(bounds))
 
 
 def program(gain: list[float], *kinds: ConstraintRows) -> LinearProgram:

@@ -100,6 +100,7 @@ class _Round:
         self._partners: dict[tuple[int, int], list[tuple[int, int]]] = {}
         if problem.pairs is None:
             return
+
         members = problem.pairs.members.tolist()
         for pair, kind in np.argwhere(performing(problem)).tolist():
             for job, partner in (members[pair], members[pair][::-1]):
@@ -114,16 +115,19 @@ class _Round:
                 alone[m] = rng.choice(fitting)
                 free[alone[m]] -= self._scale[m]
                 continue
+
             joins = [
                 (other, pair, kind)
                 for kind in range(len(free))
                 for other, pair in self._partners.get((m, kind), [])
                 if alone[other] == kind
             ]
+
             if joins:
                 other, pair, kind = joins[rng.integers(len(joins))]
                 alone[other] = -1
                 shares[self._jobs + pair, kind] += 1.0
+
         placed = np.flatnonzero(alone >= 0)
         shares[placed, alone[placed]] += 1.0
 
@@ -150,6 +154,7 @@ class Agnostic:
         actual = allocation(problem, believed.shares * part * can, believed.objective, others, believed.notes)
         hours = None if believed.hours is None else believed.hours * part * can
         spread, pieces = None, believed.pieces
+
         if pieces is not None:
             # Each piece is on every type that its row can run on, for the type's part of the time.
             on_types = [
@@ -157,6 +162,7 @@ class Agnostic:
                 for kind, share in enumerate(part)
             ]
             spread = Pieces.joined(on_types)
+
         return replace(actual, hours=hours, cost_usd=believed.cost_usd, pieces=spread, exact=believed.exact)
 
 
@@ -169,6 +175,7 @@ def _alike(problem: AllocationProblem, part: Floats) -> AllocationProblem:
     if pairs is not None:
         usable = np.where(runnable_pairs(problem)[:, :, None], pairs.throughputs, 0.0)
         together = Pairs(pairs.members, np.asarray(np.einsum("pji,j->pi", usable, part)[:, None]))
+
     blind: ClusterJobs = replace(jobs, throughputs=equal_throughput(problem)[:, None])
     return replace(
         problem,
@@ -195,11 +202,13 @@ def allox_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     if (wide := np.flatnonzero(jobs.scale > 1)).size:
         name, scale = jobs.ids[wide[0]], jobs.scale[wide[0]]
         raise BadProblem(f"job {name!r}: scale {scale}: allox supports only jobs of one worker; use another policy")
+
     can = runnable(problem)
     runs = np.flatnonzero(can.any(axis=1))
     shares = np.zeros((rows_of(problem), can.shape[1]))
     if not len(runs):
         return allocation(problem, shares, 0.0)
+
     duration = np.full(can.shape, np.inf)
     np.divide(jobs.steps[:, None], jobs.throughputs, out=duration, where=can)
     begun = np.full(len(can), NO_TYPE) if jobs.begun is None else jobs.begun

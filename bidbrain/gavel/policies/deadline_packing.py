@@ -39,19 +39,16 @@ def lateness(batch: DeadlineBatch) -> tuple[Floats, Floats, float]:
     # In units of the mean worker-seconds per job; giving up needs no workers.
     unit = batch.workers.sum() * ends[-1] / count
     workers = np.column_stack([lengths[:, None] * batch.workers / unit, np.full(len(ends), np.inf)])
-    own = usd * batch.left[:, None] / all_work
-    groups = Groups(
-        np.column_stack([batch.left[:, None] / batch.alone, np.ones(count)]),
-        batch.scale * batch.left / unit,
-        workers,
-        stage,
-        np.column_stack([own, np.ones(count)]),
-    )
-    nothing = np.zeros(count)
-    sifted = sift(groups, LevelObjective(np.ones(count), nothing, nothing, 0.0))
+    left, all_of_it, nothing = batch.left[:, None], np.ones(count), np.zeros(count)
+    own = usd * left / all_work
+    progress = np.column_stack([left / batch.alone, all_of_it])
+    cost = np.column_stack([own, all_of_it])
+    groups = Groups(progress, batch.scale * batch.left / unit, workers, stage, cost)
+
+    sifted = sift(groups, LevelObjective(all_of_it, nothing, nothing, 0.0))
     shared = groups.at_stages(sifted.prices)[:, :types] * groups.held[:, None]
-    least_usd = float((sifted.shares[:, :types] * usd * batch.left[:, None]).sum())
-    return sifted.shares[:, -1], (own + shared) / batch.left[:, None], least_usd
+    dollars = sifted.shares[:, :types] * usd * left
+    return sifted.shares[:, -1], (own + shared) / left, float(dollars.sum())
 
 
 class FreeTime:
@@ -122,6 +119,7 @@ class _Fitting:
         # Most jobs that do not fit would not even if they could use several types at the same time.
         if float(rate @ np.minimum(self._free, 1.0) @ self._spans) < 1 - 2 * _ROUNDING:
             return False
+
         runs = [j for j in range(len(rate)) if rate[j] > 0]
         idle = np.ones(len(self._spans))
         for j in sorted(runs, key=lambda j: float(price[j] / rate[j])):
@@ -130,6 +128,7 @@ class _Fitting:
             idle -= taken
             if self._left <= _NO_WORK:
                 return True
+
         moves = [(slow, fast) for slow in runs for fast in runs if rate[fast] > rate[slow]]
         moves.sort(key=lambda move: float((price[move[1]] - price[move[0]]) / (rate[move[1]] - rate[move[0]])))
         for slow, fast in moves:
@@ -139,6 +138,7 @@ class _Fitting:
             self.part[fast] += taken
             if self._left <= _NO_WORK:
                 return True
+
         return self._left <= _ROUNDING
 
     def _taken(self, most: Floats, gain: float) -> Floats:
@@ -148,6 +148,7 @@ class _Fitting:
         if reached[-1] <= self._left:
             self._left -= float(reached[-1])
             return most
+
         after = int(reached.searchsorted(self._left))
         first, before = len(done) - 1 - after, reached[after - 1] if after else 0.0
         part = np.zeros(len(done))
@@ -225,6 +226,7 @@ class _Packing:
             there = free.copy()
             self.time.take_out(m, before)
             seconds = self.time.put(m, self._batch.usd_per_second)
+
             if seconds is None or (seconds - before).sum(axis=1) @ self._batch.usd_per_second > 0:
                 free[...] = there
             else:
@@ -237,12 +239,14 @@ class _Packing:
         opening = np.array([self.seconds[m][:, 0] for m in kept.tolist()]).reshape(len(kept), -1)
         rates = opening / np.minimum(batch.left[kept, None], self.time.lengths[0])
         free = batch.workers - batch.scale[kept] @ rates
+
         for i in np.argsort(batch.left[kept], kind="stable").tolist():
             for j in np.flatnonzero(seconds[i] > opening[i]).tolist():
                 more = min(1 - rates[i].sum(), free[j] / batch.scale[kept[i]])
                 if more > 0:
                     rates[i, j] += more
                     free[j] -= more * batch.scale[kept[i]]
+
         usd = float((seconds * batch.scale[kept, None] * batch.usd_per_second).sum())
         return DeadlinePlan(seconds, np.clip(rates, 0.0, 1.0), usd, self._pieces(kept), exact=False)
 

@@ -91,6 +91,7 @@ def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
     every, near = np.arange(len(batch.left)), list[DeadlinePlan]()
     if len(every) <= MAX_DEADLINES:
         return DeadlineProgram(batch).cheapest(every)
+
     for count in _INTERVALS:
         program = DeadlineProgram(batch, count)
         if program.columns > _MAX_COLUMNS:
@@ -100,8 +101,10 @@ def near_cheapest(batch: DeadlineBatch, least_usd: float) -> DeadlinePlan:
             near.append(replace(plan, exact=plan.usd <= least_usd * (1 + _COST_TOLERANCE)))
             if near[-1].exact:
                 break
+
     if not near or near[-1].usd > least_usd * (1 + _NEAR_COST):
         raise NoNearPlan(f"no plan of {len(every)} deadlines is near its bound")
+
     return near[-1]
 
 
@@ -130,8 +133,10 @@ def _alone_cheapest(batch: DeadlineBatch) -> Floats:
     # The part of the work on the fast type that leaves no time; all of it where both are one type.
     gain, over = alone[:, slow] - alone[:, fast], alone[:, slow] - left
     part = np.where(slow == fast, 1.0, np.divide(over, gain, out=np.zeros(over.shape), where=gain > 0))
-    mixed = runs[:, slow] & runs[:, fast] & (alone[:, fast] <= left) & (part > 0)
-    best = np.where(mixed, usd[:, slow] * (1 - part) + usd[:, fast] * part, np.inf).argmin(axis=1)
+    in_time = (alone[:, fast] <= left) & (part > 0)
+    mixed = runs[:, slow] & runs[:, fast] & in_time
+    mixed_usd = usd[:, slow] * (1 - part) + usd[:, fast] * part
+    best = np.where(mixed, mixed_usd, np.inf).argmin(axis=1)
     share = np.zeros((jobs, types))
     share[every, slow[best]] += 1 - part[every, best]
     share[every, fast[best]] += part[every, best]
@@ -156,12 +161,15 @@ def _earliest(batch: DeadlineBatch, spans: Floats, seconds: Floats, placed: Floa
                     return None
                 rate = rates[m]
                 break
+
             np.minimum(reached, seconds[m, j], out=reached)
             reached[1:] -= reached[:-1].copy()
             rate[j] = reached / lengths[m, 0]
             idle -= rate[j]
+
         free -= batch.scale[m] * rate
         early[m] = rate * spans[m]
+
     return early
 
 
@@ -193,23 +201,28 @@ class DeadlineProgram:
         self._unit = np.minimum(self._span, alone)
         self._done, self._part = self._unit / alone, self._unit / self._span
         self._usd = batch.scale[job] * batch.usd_per_second[kind] * self._unit
-        self._dearest = float((self._usd / self._done).max(initial=0.0))
+        usd_of_work = self._usd / self._done
+        self._dearest = float(usd_of_work.max(initial=0.0))
         # A job's time in an interval is one cell; some cells have a row.
         self._cell, self._rowed = job * len(ends) + interval, np.zeros(spans.size, dtype=bool)
         jobs, columns, self._undone = np.arange(len(spans)), np.arange(len(job)), len(job) + np.arange(len(spans))
+        all_work = np.ones(len(jobs))
         work = at_least(
-            lambda m: f"job {batch.names[m]!r}: its deadline",
+            "job {!r}: its deadline",
+            batch.names,
             np.append(job, jobs),
             np.append(columns, self._undone),
-            np.append(self._done, np.ones(len(jobs))),
-            np.ones(len(jobs)),
+            np.append(self._done, all_work),
+            all_work,
         )
+        held, there = batch.scale[job] * self._part, np.tile(batch.workers, len(ends))
         workers = at_most(
-            lambda i: f"type {batch.types[i % types]!r}: its workers until {ends[i // types]:g} s",
+            "type {0[0]!r}: its workers until {0[1]:g} s",
+            [(name, end) for end in ends.tolist() for name in batch.types],
             interval * types + kind,
             columns,
-            batch.scale[job] * self._part,
-            np.tile(batch.workers, len(ends)),
+            held,
+            there,
         )
         nothing, upper = np.zeros(len(job) + len(jobs)), np.append(1 / self._part, np.ones(len(jobs)))
         self._solver = Solver(LinearProgram(nothing, nothing, upper, (work, workers)), dual=True, brief=True)
@@ -237,6 +250,7 @@ class DeadlineProgram:
             if not 0 < usd < unit * _SMALL_PLAN:
                 break
             unit = usd
+
         placed = np.zeros((len(self._spans), len(self._batch.types), self._spans.shape[1]))
         placed[self._job, self._type, self._interval] = seconds
         batch, spans, placed = part_of(self._batch, kept), self._spans[kept], placed[kept]
@@ -259,6 +273,7 @@ class DeadlineProgram:
             over = (used > 1 + _TIME_TOLERANCE) & ~self._rowed
             if not over.any():
                 return seconds, undone
+
             jobs = len(self._batch.left)
             exceeds = np.repeat(over.reshape(jobs, -1).any(axis=1), len(over) // jobs)
             new = np.flatnonzero(exceeds & (used > _BUSY) & ~self._rowed)
@@ -268,6 +283,11 @@ class DeadlineProgram:
             here = np.flatnonzero(row[self._cell] >= 0)
             self._solver.add_rows(
                 at_most(
-                    lambda _: "one type at a time", row[self._cell[here]], here, self._part[here], np.ones(len(new))
+                    "one type at a time",
+                    range(len(new)),
+                    row[self._cell[here]],
+                    here,
+                    self._part[here],
+                    np.ones(len(new)),
                 )
             )

@@ -54,6 +54,7 @@ def makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     earliest = allocation(problem, lifted.shares, 1 / lifted.level if lifted.level > 0 else 0.0)
     if problem.centered:
         return earliest
+
     # X from now until each job is done, and that of a pair until the makespan.
     row, kind = np.nonzero(earliest.shares)
     steps, rate = problem.jobs.steps, earliest.effective_throughput
@@ -75,6 +76,7 @@ def finish_time_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocat
     race = _Race.of(problem)
     if not len(race.jobs):
         return allocation(problem, lift_least(problem, np.zeros(len(problem.jobs.ids))).shares, 0.0)
+
     rho, exactly = race.least(), replace(problem, centered=False)
     for _ in range(_MAX_STEPS):
         need = race.need(rho, len(problem.jobs.ids))
@@ -84,6 +86,7 @@ def finish_time_fairness_policy(problem: AllocationProblem, /) -> ClusterAllocat
             lifted = lift_least(problem, need) if problem.centered else lifted
             return allocation(problem, lifted.shares, rho)
         rho = bound
+
     raise SolverFailed(f"finish-time fairness did not converge beyond {rho:g}: check the spread of steps and times")
 
 
@@ -127,6 +130,7 @@ class _Race:
             rho += step
             if step <= 1e-14 * rho:
                 break
+
         return rho
 
 
@@ -145,6 +149,7 @@ def lift_least(problem: AllocationProblem, need: Floats, gap: float = NEAR) -> L
     if problem.pairs is None and (problem.centered or many) and usable.any() and (need.any() or not problem.centered):
         with suppress(SolverFailed):
             return _centered(problem, usable, need, gap)
+
     lifted = _by_columns(ShareColumns.of(problem), need)
     shares = lifted.shares if problem.pairs else _evened(lifted.shares, usable, need, problem.jobs.scale)
     lacking = lifted.level * _KEPT * need - effective_throughput(problem, shares)
@@ -161,6 +166,7 @@ def _centered(problem: AllocationProblem, usable: Floats, need: Floats, gap: flo
     shares = middle.shares
     if not problem.centered:
         shares = with_free_workers(shares, progress, held, problem.cluster.workers)
+
     prices = middle.prices / np.where(best > 0, best, np.inf)
     return Lifted(middle.level if relative.any() else 0.0, shares, prices)
 
@@ -218,9 +224,9 @@ def progress_rows(columns: ShareColumns, best: Floats, jobs: Ints, levels: Float
     row = np.full(len(best), -1)
     row[jobs] = np.arange(len(jobs))
     counted = row[job] >= 0
-    ids = columns.problem.jobs.ids
     return ConstraintRows(
-        lambda i: f"job {ids[jobs[i]]!r}: its level",
+        "job {!r}: its level",
+        [columns.problem.jobs.ids[job] for job in jobs.tolist()],
         np.concatenate([row[job[counted]], np.arange(len(jobs))]),
         np.concatenate([column[counted], level]),
         np.concatenate([(throughput / best[job])[counted], -levels]),

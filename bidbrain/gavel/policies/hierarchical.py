@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
+from bidbrain.gavel import ENTITY_POLICIES
 from bidbrain.gavel.policies.base import allocation
 from bidbrain.gavel.policies.fairness import progress_rows
 from bidbrain.gavel.policies.sifting import Groups, LevelObjective, PriceStart, Sifted, excess, sift
@@ -19,7 +20,6 @@ from bidbrain.gavel.problem import (
     rows_of,
     runnable,
 )
-from bidbrain.gavel.queue import ENTITY_POLICIES
 from bidbrain.lp import INF, CannotHold, GrowingSolver, LinearProgram, SolverFailed
 
 # Share of a rise that a job's level must be charged for the job to be a bottleneck; less is rounding.
@@ -49,6 +49,7 @@ def hierarchical_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     jobs = np.flatnonzero(equal > 0)
     if not len(jobs):
         return allocation(problem, np.zeros((rows_of(problem), len(problem.cluster.types))), 0.0)
+
     columns = ShareColumns.of(problem)
     best = columns.most()[jobs]
     queues = _queues(problem, jobs, equal[jobs] / best / problem.jobs.scale[jobs])
@@ -92,6 +93,7 @@ class Queue:
         if self.entity.policy == "fifo":
             rise = top - np.where(np.arange(len(top)) == 0, self.level, 0.0)
             return places, np.cumsum(np.maximum(rise, 0.0) * weight) / self.entity.weight
+
         order = np.argsort(top, kind="stable")
         rise = np.diff(np.maximum(top[order], self.level), prepend=self.level)
         rest = np.cumsum(weight[order][::-1])[::-1]
@@ -107,6 +109,7 @@ class Queue:
         waiting = places[done:]
         if not len(waiting):
             return
+
         fifo = self.entity.policy == "fifo"
         rising = waiting[:1] if fifo else waiting
         rate = self.entity.weight / float(self.weight[rising].sum())
@@ -115,6 +118,7 @@ class Queue:
         if done and not fifo:
             last = places[done - 1]
             level = max(level, float(self.most[last] / self.need[last]))
+
         rows, need = self.rows[rising], self.need[rising]
         demand.base[rows], demand.slope[rows] = need * (level - rate * begin), need * rate
         rows = self.rows[waiting[len(rising) :]]
@@ -134,6 +138,7 @@ def _queues(problem: AllocationProblem, jobs: Ints, unit: Floats) -> list[Queue]
     for row, m in enumerate(jobs.tolist()):
         members.setdefault(problem.jobs.entity[m], []).append(row)
     queues = []
+
     for name, rows in members.items():
         entity = known.get(name) if name is not None else Entity("")
         if entity is None or entity.policy not in ENTITY_POLICIES:
@@ -143,9 +148,11 @@ def _queues(problem: AllocationProblem, jobs: Ints, unit: Floats) -> list[Queue]
         weight = problem.jobs.weight[jobs[ordered]]
         every = np.ones(len(rows))
         queues.append(Queue(entity, ordered, weight, weight * unit[ordered], every > 0, every))
+
     if not problem.entities:
         # Then a unit of level is a unit of every job's own weight.
         queues[0].entity = Entity("", weight=float(queues[0].weight.sum()))
+
     return queues
 
 
@@ -184,6 +191,7 @@ class _Filling:
         if not stuck[self._open()].any():
             # A degenerate optimum: the largest charge is the best sign of a bottleneck.
             stuck |= (at.slope > 0) & (charge >= charge.max())
+
         self._stuck = np.where(stuck, level, self._stuck)
         for queue in self._queues:
             queue.close(level, stuck, rise.most)
@@ -235,6 +243,7 @@ class _Filling:
         for lost in _LEVEL_TOLERANCES:
             with suppress(CannotHold):
                 return self._program.raised(level * (1 - lost) - at.slope * time, at.slope, time)
+
         raise SolverFailed(
             f"hierarchical: levels that were reached are lost after {time:g}: check the spread of the input"
         )
@@ -291,11 +300,13 @@ class _Alone:
         )
         self._shares[self._jobs[self._rows]] = np.clip(sifted.shares, 0.0, 1.0)
         prices, most = np.zeros(len(base)), self._progress.max(axis=1)
+
         if gain:
             prices[self._rows] = sifted.level_prices / gain
             used = self._held[self._rows] @ sifted.shares
             self._free &= (sifted.prices <= _UNPRICED * sifted.prices.max()) | (used < self._workers * _FULL)
             most = np.where(self._free, self._progress, 0.0).max(axis=1)
+
         return _Rise(sifted.z if gain else time, self._shares, prices, most)
 
     def settle(self, stuck: Bools) -> None:

@@ -70,9 +70,11 @@ def center(levels: Levels, gap: float) -> Lifted:
             point.advance()
         except np.linalg.LinAlgError:
             break
+
     most = max(gap, _NEAR_ENOUGH)
     if not point.gap() <= most:
         raise SolverFailed(f"the largest level was not reached within {most:g}: check the spread of the input")
+
     return Lifted(float(point.y[-1]) * unit, point.shares(), point.level_prices() * unit)
 
 
@@ -82,6 +84,7 @@ def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: F
     free = workers - held @ shares
     if free.max(initial=0.0) <= _NO_WORKERS * held.sum():
         return shares
+
     shares = shares.copy()
     for kind in np.argsort(-progress.sum(axis=0), kind="stable").tolist():
         idle = np.maximum(1 - shares.sum(axis=1), 0.0)
@@ -89,6 +92,7 @@ def with_free_workers(shares: Floats, progress: Floats, held: Floats, workers: F
         wanted = (idle * held * (progress[:, kind] > 0))[order]
         left = float(free[kind]) - (np.cumsum(wanted) - wanted)
         shares[order, kind] += np.clip(left, 0.0, wanted) / held[order]
+
     return shares
 
 

@@ -84,6 +84,7 @@ def shortest_job_first_policy(problem: AllocationProblem, /) -> ClusterAllocatio
     np.divide(problem.jobs.steps, best, out=duration, where=best > 0)
     if not np.isfinite(duration).any():
         return allocation(problem, ShareColumns.of(problem).matrix(np.zeros(0)), 0.0)
+
     first = int(np.argmin(duration))
     columns = ShareColumns.of(problem)
     fastest = (columns.row == first) & (problem.jobs.throughputs[first, columns.type] >= best[first])
@@ -120,6 +121,7 @@ def min_cost_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     if problem.pairs is not None:
         # The two jobs of a pair split its cost equally.
         np.add.at(each, problem.pairs.members, hourly[len(each) :, None] / 2)
+
     throughput = effective_throughput(problem, shares) * 3600
     per_dollar = float(np.divide(throughput, each, out=np.zeros(len(each)), where=each > 0).sum())
     return allocation(problem, shares, value, notes={"sum_of_steps_per_dollar": per_dollar})
@@ -170,13 +172,15 @@ class _BudgetBatch:
     def rows(self) -> ConstraintRows:
         """All work is done."""
         ids = self.columns.problem.jobs.ids
-        return at_least(lambda i: f"job {ids[self.jobs[i]]!r}: all its steps", *self.work, np.ones(len(self.jobs)))
+        names = [ids[job] for job in self.jobs.tolist()]
+        return at_least("job {!r}: all its steps", names, *self.work, np.ones(len(names)))
 
     def program(self, budget: float) -> LinearProgram:
         """Columns are those of X, as time, and the makespan in units of the longest job."""
         count = self.columns.count
         money = at_most(
-            lambda _: f"budget_usd: {budget:g}",
+            "budget_usd: {:g}",
+            (budget,),
             np.zeros(count, dtype=np.int64),
             np.arange(count),
             self.usd / budget,
@@ -184,6 +188,7 @@ class _BudgetBatch:
         )
         unit = np.append(self.seconds / self.longest, 1.0)
         limits = []
+
         for kind in self.columns.limits():
             # Limits of time spent within a span whose length is the last column.
             rows = len(kind.upper)
@@ -197,6 +202,7 @@ class _BudgetBatch:
                     upper=np.zeros(rows),
                 )
             )
+
         gain = np.zeros(count + 1)
         gain[-1] = -1.0
         return LinearProgram(gain, np.zeros(count + 1), np.full(count + 1, INF), (self.rows(), *limits, money))
@@ -221,11 +227,13 @@ def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAlloc
     price = require_prices(problem, "makespan-within-budget")
     if problem.budget_usd is None:
         raise BadProblem("budget_usd: missing: makespan-within-budget needs a budget")
+
     batch = _BudgetBatch.of(ShareColumns.of(problem), price)
     columns, nothing = batch.columns, np.zeros(batch.columns.count)
     if not len(batch.jobs):
         rest = allocation(problem, columns.matrix(nothing), 0.0)
         return replace(rest, hours=columns.placed(nothing), cost_usd=0.0)
+
     try:
         x = Solver(batch.program(problem.budget_usd)).optimum().x
     except CannotHold:
@@ -233,6 +241,7 @@ def makespan_within_budget_policy(problem: AllocationProblem, /) -> ClusterAlloc
         if least <= problem.budget_usd:
             raise
         raise BudgetTooLow(problem.budget_usd, least) from None
+
     seconds, makespan = x[:-1] * batch.seconds, x[-1] * batch.longest
     result = allocation(problem, columns.matrix(seconds / makespan), makespan)
     every = np.full(columns.count, makespan)

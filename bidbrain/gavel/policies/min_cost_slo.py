@@ -51,6 +51,7 @@ def min_cost_slo_policy(problem: AllocationProblem, /) -> ClusterAllocation:
     if plan is not None:
         seconds[kept], shares[kept] = plan.seconds, plan.rates
         fixed = replace(plan.pieces, row=kept[plan.pieces.row])
+
     others = np.setdiff1d(np.flatnonzero(runs), kept)
     kind = np.argmin(batch.alone[others] * batch.usd_per_second, axis=1)
     seconds[others, kind] = batch.alone[others, kind]
@@ -81,19 +82,23 @@ def _kept(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, DeadlinePlan | Non
     """The jobs whose deadlines are kept together, their plan, and what the others would take."""
     if not len(hurried):
         return hurried, None, []
+
     part = part_of(batch, hurried)
     plan = uncrowded(part)
     if plan is not None:
         return hurried, plan, []
     if len(hurried) <= MAX_DEADLINES:
         return kept_one_by_one(batch, hurried)
+
     late, price, least_usd = lateness(part)
     if not (late > 0).any():
         with suppress(CannotHold, NoNearPlan):
             return hurried, near_cheapest(part, least_usd), []
+
     kept, plan, done = packed(part, late, price)
     if len(kept) <= MAX_DEADLINES:
         kept, plan = _with_more(part, kept, plan, done)
+
     out = np.setdiff1d(np.arange(len(hurried)), kept)
     said = [_crowded_out(batch, m, share) for m, share in zip(hurried[out].tolist(), done[out].tolist(), strict=True)]
     return hurried[kept], plan, said
@@ -129,6 +134,7 @@ def kept_one_by_one(batch: DeadlineBatch, hurried: Ints) -> tuple[Ints, Deadline
     kept = np.flatnonzero(undone < _NO_WORK)
     if len(kept):
         plan = program.cheapest(kept)
+
     # Without some of those that lack work, others may fit again.
     short = np.flatnonzero(undone >= _NO_WORK)
     kept, plan = _grown(program, kept, plan, short[np.argsort(undone[short], kind="stable")])

@@ -127,12 +127,14 @@ def _sift_from(groups: Groups, objective: LevelObjective, start: PriceStart) -> 
     if count > _SOLVED_WHOLE:
         # With stages, prices of a sample say less.
         undecided = max(_MIN_UNDECIDED, count // _UNDECIDED_ONE_IN) if groups.stage is None else 2 * count // 3
+
     while undecided < count:
         try:
             return sieve.solve(sieve.closest(undecided, start), start)
         except CannotHold:
             # There may be no solution with the others where they are, although the program has one.
             undecided *= 4
+
     return sieve.solve(np.arange(count), start)
 
 
@@ -151,6 +153,7 @@ def _from_samples(groups: Groups, objective: LevelObjective, start: PriceStart |
         with suppress(CannotHold):
             start = _sift_from(some, part, start).start()
         size *= 2
+
     return start
 
 
@@ -325,32 +328,34 @@ class _Sieve:
         progress, types = groups.progress[of], groups.progress.shape[1]
         cell, every, z = np.arange(progress.size), np.arange(len(of)), progress.size
         group, passed = cell // types, np.arange(len(left) - types)
+
+        rows = np.concatenate([group, every])
+        columns = np.concatenate([cell, np.full(len(of), z)])
+        values = np.concatenate([progress.ravel(), -objective.slope[of]])
+        names, unbounded = of.tolist(), np.full(len(of), INF)
         level = ConstraintRows(
-            lambda g: f"group {of[g]} of jobs: its level",
-            np.concatenate([group, every]),
-            np.concatenate([cell, np.full(len(of), z)]),
-            np.concatenate([progress.ravel(), -objective.slope[of]]),
-            objective.base[of],
-            np.full(len(of), INF),
+            "group {} of jobs: its level", names, rows, columns, values, objective.base[of], unbounded
         )
-        time = at_most(lambda g: f"group {of[g]} of jobs: its time", group, cell, np.ones(z), np.ones(len(of)))
+        time = at_most("group {} of jobs: its time", names, group, cell, np.ones(z), np.ones(len(of)))
+
+        # Workers that a stage leaves are a column of their own: the next stage has them.
         stage = 0 if groups.stage is None else groups.stage[of[group]] * types
-        workers = at_most(
-            lambda j: f"type {j % types}: its workers",
-            np.concatenate([cell % types + stage, np.arange(len(left)), passed, passed + types]),
-            np.concatenate([cell, np.full(len(left), z), z + 1 + passed, z + 1 + passed]),
-            np.concatenate([np.repeat(groups.held[of], types), per_z, np.ones(len(passed)), -np.ones(len(passed))]),
-            left,
-        )
+        numbers, handed, each = np.arange(len(left)), z + 1 + passed, np.ones(len(passed))
+        held, kinds = np.repeat(groups.held[of], types), (numbers % types).tolist()
+        rows = np.concatenate([cell % types + stage, numbers, passed, passed + types])
+        columns = np.concatenate([cell, np.full(len(left), z), handed, handed])
+        values = np.concatenate([held, per_z, each, -each])
+        workers = at_most("type {}: its workers", kinds, rows, columns, values, left)
+
         own = 0.0 if groups.cost is None else groups.cost[of]
         rising = objective.slope > 0
         room = (self._most - objective.base)[rising] / objective.slope[rising]
         # There the first group reaches its most, running all the time.
         most_z = max(0.0, float(room.min())) if rising.any() else 0.0
-        gain = np.concatenate(
-            [(progress * objective.gain[of][:, None] - own).ravel(), [objective.gain_z], 0.0 * passed]
-        )
-        upper = np.concatenate([np.where(progress > 0, INF, 0.0).ravel(), [most_z], np.full(len(passed), INF)])
+        of_cells = progress * objective.gain[of][:, None] - own
+        gain = np.concatenate([of_cells.ravel(), [objective.gain_z], 0.0 * passed])
+        most = np.where(progress > 0, INF, 0.0)
+        upper = np.concatenate([most.ravel(), [most_z], np.full(len(passed), INF)])
         return LinearProgram(gain, np.zeros(len(gain)), upper, (level, time, workers))
 
 

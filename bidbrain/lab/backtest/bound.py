@@ -80,9 +80,11 @@ class UnitPrices:
         for (at, lowest), series in zip(steps, known, strict=True):
             place = np.searchsorted(at, times, side="right") - 1
             columns.append(np.where(place >= 0, lowest[np.maximum(place, 0)] / nu_of[series.market], np.inf))
+
         prices = np.stack(columns, axis=1)
         if depth is None:
             return cls(times, prices.min(axis=1, keepdims=True), np.full((times.size, 1), np.inf))
+
         most = [np.inf, *(depth * nu_of[series.market] for series in known)]
         order = np.argsort(prices, axis=1, kind="stable")
         return cls(times, np.take_along_axis(prices, order, axis=1), np.array(most)[order])
@@ -153,7 +155,7 @@ def _lowest_of_last_hour(series: PriceSeries) -> tuple[Ints, Ints]:
 _Table = NDArray[np.int16] | NDArray[np.int32]
 
 
-def cheapest(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> tuple[int, int]:
+def cheapest(up: Bools, tick: int, terms: DeadlineTerms) -> tuple[int, int]:
     """The ticks on spot and on demand that the cheapest schedule of a job is billed for.
 
     `up` is the availability until its deadline, in ticks of `tick` microseconds.
@@ -164,9 +166,11 @@ def cheapest(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> tuple[in
     most_entries = min(spells, spare // terms.delay) if terms.delay else (spells if spare >= 0 else 0)
     if most_entries < 1:
         raise ImpossibleJob(f"{up.size} ticks cannot hold the work and the delay of one entry")
+
     needed = -(-(terms.work + np.arange(most_entries + 1) * terms.delay) // tick)
     if terms.price_ratio <= 1:
         return 0, int(needed[1])
+
     spot = _most_spot_ticks(up, needed)
     options = []
     for entries in range(1, most_entries + 1):
@@ -174,6 +178,7 @@ def cheapest(up: NDArray[np.bool_], tick: int, terms: DeadlineTerms) -> tuple[in
         if spot[entries] >= 0:
             on_demand = max(0, ticks - int(spot[entries]))
             options.append((ticks + (terms.price_ratio - 1) * on_demand, on_demand, ticks))
+
     _, on_demand, ticks = min(options)
     return ticks - on_demand, on_demand
 
@@ -186,6 +191,7 @@ def _most_spot_ticks(up: NDArray[np.bool_], needed: Ints) -> Ints:
     held = idle.copy()  # an on-demand machine at the boundary
     idle[0, 0] = 0
     edges = np.concatenate(([0], np.flatnonzero(up[1:] != up[:-1]) + 1, [up.size]))
+
     for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         length = end - begin
         np.maximum(idle, held, out=idle)  # a machine may be returned
@@ -195,6 +201,7 @@ def _most_spot_ticks(up: NDArray[np.bool_], needed: Ints) -> Ints:
             # The right-hand side is complete before `idle` changes: a spell is entered once.
             idle[1:] = np.maximum(idle[1:], idle[:-1] + idle.dtype.type(length))
         held = on_demand
+
     best = np.maximum(idle, held)
     covers = best + np.arange(most + 1) >= needed[:, None]
     most_spot: Ints = np.where(covers, best, -1).max(axis=1).astype(np.int64)

@@ -25,11 +25,10 @@ from bidbrain.lab.backtest.bound import cheapest
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.run import ReplayedJob
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Overheads, Rent, Return, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
 from bidbrain.strategies.deadline_spells import PUBLIC_PRIOR, outlook
 from bidbrain.strategies.standard import Standard
-from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
@@ -155,6 +154,7 @@ def lay_out(
             for moment in np.unique(moments).tolist():
                 rows.append((number, history.gap, moment, ticks))
                 slack_of.append(slack)
+
     history_of, tick, start, until = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     return DeadlineJobs(terms, tuple(histories), history_of, np.array(slack_of), tick, start, until)
 
@@ -169,6 +169,7 @@ def ticks_until_deadline(terms: DeadlineTerms, slack: float, gap: int) -> int:
             f" {terms.work / HOUR:g} hours of work and the delay of {terms.delay / HOUR:g} hours on entering a machine;"
             f" use at least {needed * gap / terms.work:.4f}"
         )
+
     return ticks
 
 
@@ -176,15 +177,14 @@ StrategyOfJob = Callable[[DeadlineJobs, int], Strategy]
 """Makes the strategy of a job, by its number."""
 
 
-def replay(
-    jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], None] = lambda: None
-) -> DeadlineOutcome:
+def replay(jobs: DeadlineJobs, strategy_of: StrategyOfJob, on_job: Callable[[], None] | None = None) -> DeadlineOutcome:
     """Replays every job under a strategy, which sees its history up to the current tick."""
     course = np.full((len(jobs), int(jobs.ticks.max(initial=0))), NOT_RUNNING, dtype=np.int8)
     missed = np.zeros(len(jobs), dtype=np.bool_)
     markets = [history.replay() for history in jobs.histories]
     seen = [outlook(history.up, history.gap, PUBLIC_PRIOR) for history in jobs.histories]
     overheads, baseline = Overheads(startup=jobs.terms.delay, eviction=0, resize=0), Rent(jobs.offer, 1, None)
+
     for job in range(len(jobs)):
         number, tick = int(jobs.history[job]), int(jobs.tick[job])
         start = int(jobs.start[job]) * tick
@@ -206,7 +206,10 @@ def replay(
         for tenure in run.tenures:
             held = slice((tenure.start - start) // tick, -(-(tenure.end - start) // tick))
             course[job, held] = SPOT if tenure.rent.spot else ON_DEMAND
-        on_job()
+
+        if on_job is not None:
+            on_job()
+
     return DeadlineOutcome((course == SPOT).sum(axis=1), (course == ON_DEMAND).sum(axis=1), missed, course)
 
 
@@ -215,7 +218,7 @@ def published(jobs: DeadlineJobs, name: str) -> DeadlineOutcome:
     return replay(jobs, lambda jobs, job: Published(name, BASELINES[name], jobs, job))
 
 
-def decided(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
+def decided(jobs: DeadlineJobs, on_job: Callable[[], None] | None = None) -> DeadlineOutcome:
     """Replays every job under its `Decider`, as a launch would make it."""
     worth = DeadlineStrategy(jobs.terms)
     return replay(jobs, lambda jobs, job: decider_of(jobs, job, worth), on_job)
@@ -240,12 +243,13 @@ def decider_of(jobs: DeadlineJobs, job: int, worth: DeadlineStrategy) -> Decider
     )
 
 
-def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] = lambda: None) -> DeadlineOutcome:
+def optimal(jobs: DeadlineJobs, on_job: Callable[[], None] | None = None) -> DeadlineOutcome:
     """The cost with perfect foresight, job by job."""
     spot, on_demand = np.zeros((2, len(jobs)), dtype=np.int64)
     for job in range(len(jobs)):
         spot[job], on_demand[job] = cheapest(jobs.window(job), int(jobs.tick[job]), jobs.terms)
-        on_job()
+        if on_job is not None:
+            on_job()
     return DeadlineOutcome(spot, on_demand, np.zeros(len(jobs), dtype=np.bool_))
 
 
@@ -275,6 +279,7 @@ def summarize(jobs: DeadlineJobs, name: str, outcome: DeadlineOutcome) -> list[D
                 int(outcome.missed[of_slack].sum()),
             )
         )
+
     return summaries
 
 
@@ -342,6 +347,7 @@ class Published:
         for holding in situation.holdings:
             machine = SPOT if holding.rent.spot else ON_DEMAND
             delay_left = max(holding.ready - now, 0)
+
         elapsed = now - int(jobs.start[job]) * tick
         remaining = int(jobs.ticks[job]) * tick - elapsed
         state = DeadlineState(
@@ -356,20 +362,25 @@ class Published:
         )
         choice = self.choose(state)
         actions: list[Rent | Return] = []
+
         if choice != machine:
             state.machine = choice
             state.delay_left = 0 if choice == WAIT else jobs.terms.delay
             actions += [Return(holding.allocation) for holding in situation.holdings]
+
         if choice not in (machine, WAIT):
             offer = jobs.offer
             bid = max(offer.on_demand, _SPOT_PRICE)
             actions.append(Rent(offer, 1, bid if choice == SPOT else None))
+
         if choice == SPOT:
             # Until its eviction.
             return Decision(tuple(actions))
+
         last = remaining // tick - 1
         if last < 1 or self.choose(state.later(last)) == choice:
             return Decision(tuple(actions))
+
         same = bisect_left(range(1, last), 1, key=lambda ticks: self.choose(state.later(ticks)) != choice)
         return Decision(tuple(actions), now + (1 + same) * tick)
 
@@ -389,13 +400,16 @@ def uniform_progress(state: DeadlineState) -> int:
     """
     if state.caught:
         return ON_DEMAND
+
     span = state.elapsed + state.remaining
     progress = 1 - state.work_left / state.terms.work
     if state.machine == ON_DEMAND:
         leaves = state.spot_up and progress >= (state.elapsed + 2 * state.terms.delay) / span
         return SPOT if leaves else ON_DEMAND
+
     if state.spot_up:
         return SPOT
+
     return WAIT if progress >= state.elapsed / span else ON_DEMAND
 
 

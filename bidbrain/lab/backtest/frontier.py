@@ -87,6 +87,7 @@ def points(scenario: Scenario, results: Iterable[JobResult]) -> tuple[list[Front
     judged = [replace(point, beaten_by=judge(point, unjudged)) for point in unjudged]
     bound = list[BoundPoint]()
     on_demand = scenario.baseline.machines * scenario.baseline.offer.on_demand / NANOS_PER_DOLLAR
+
     for hours in scenario.hours:
         curves = [curve for zone in scenario.zones for curve in bounds[zone, hours].values()]
         bound += [
@@ -97,6 +98,7 @@ def points(scenario: Scenario, results: Iterable[JobResult]) -> tuple[list[Front
             )
             for i in range(_ENDS)
         ]
+
     return judged, bound
 
 
@@ -125,12 +127,14 @@ def _curves(scenario: Scenario, zone: str, hours: float) -> dict[int, _CostByRun
         scenario.depth,
     )
     curves = {}
+
     for job in (job for length, job in jobs_in(scenario, zone) if length == hours):
         edges = np.linspace(startup + job.work / job.most_nu, LONGEST_RATIO * hours * HOUR, _ENDS + 1)
         # A job that ends between two edges has all the moments before the later one, and pays at least to the earlier.
         costs = cost_by_end(job, prices, startup, edges[1:]) + per_hour * edges[:-1]
         # Finishing earlier than necessary is allowed.
         curves[job.start] = edges[1:] / HOUR, np.minimum.accumulate(costs) / HOUR / NANOS_PER_DOLLAR
+
     return curves
 
 
@@ -150,6 +154,7 @@ def _point(
         # Between two ends the later one counts, a lower bound.
         place = min(int(np.searchsorted(ends, row.runtime_hours * (1 - 1e-9))), len(ends) - 1)
         least.append(100 * float(costs[place]) / row.on_demand_cost)
+
     return FrontierPoint(
         name,
         hours,

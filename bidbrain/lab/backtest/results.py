@@ -11,7 +11,6 @@ from itertools import pairwise, product
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bidbrain.arrays import Floats
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
@@ -90,8 +89,12 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
     for (name, hours), rows in groups.items():
         finished = [row for row in rows if row.end is not None]
         shares = np.array([100 * row.cost / row.on_demand_cost for row in finished] or [np.nan])
+        ratios = [row.runtime_hours / hours for row in finished]
         machine_hours = sum(row.on_demand_hours + row.spot_hours + row.free_hours for row in finished)
+        on_demand = sum(row.on_demand_hours for row in finished)
+        spot = sum(row.spot_hours for row in finished)
         free = sum(row.free_hours for row in finished)
+        evictions = sum(row.evictions for row in finished)
         count = max(len(finished), 1)
         summary = BacktestSummary(
             scheme=name,
@@ -100,15 +103,16 @@ def summarize(results: Iterable[JobResult]) -> list[BacktestSummary]:
             cost_pct=float(shares.mean()),
             cost_p50=float(np.quantile(shares, 0.5)),
             cost_p95=float(np.quantile(shares, 0.95)),
-            runtime_ratio=float(np.mean([row.runtime_hours / hours for row in finished] or [np.nan])),
-            evictions_per_job=sum(row.evictions for row in finished) / count,
+            runtime_ratio=float(np.mean(ratios or [np.nan])),
+            evictions_per_job=evictions / count,
             free_pct=100 * free / machine_hours if machine_hours else 0.0,
             unfinished=len(rows) - len(finished),
-            on_demand_hours=sum(row.on_demand_hours for row in finished) / count,
-            spot_hours=sum(row.spot_hours for row in finished) / count,
+            on_demand_hours=on_demand / count,
+            spot_hours=spot / count,
             free_hours=free / count,
         )
         summaries.append(summary)
+
     return summaries
 
 
@@ -124,6 +128,7 @@ def cheapest(summaries: Iterable[BacktestSummary]) -> str | None:
     for summary in summaries:
         if summary.scheme != BOUND:
             rows.setdefault(summary.scheme, []).append(summary)
+
     fit = {
         name: fmean(row.cost_pct for row in of_strategy)
         for name, of_strategy in rows.items()
@@ -176,12 +181,14 @@ def variants(scenario: Scenario, cuts: int, varied: Sequence[str]) -> list[Varia
     unknown = [name for name in varied if name not in OVERHEADS]
     if unknown:
         raise BadScenario(f"vary: {unknown[0]!r} is unknown (known: {', '.join(OVERHEADS)})")
+
     listed = [Variant("as it is", scenario), *_windows(scenario, cuts)]
     now = scenario.overheads
     for name, factor in product(varied, (0.5, 2.0)):
         part = OVERHEADS[name]
         overheads = replace(now, **{part: round(getattr(now, part) * factor)})
         listed.append(Variant(f"{name} x {factor:g}", replace(scenario, overheads=overheads)))
+
     return listed
 
 
@@ -197,6 +204,7 @@ def _windows(scenario: Scenario, cuts: int) -> list[Variant]:
             windows.append(Variant(name, replace(scenario, train=Span(begin, cut), test=Span(cut, after))))
         except BadScenario as error:
             raise BadScenario(f"cuts: with {cuts}, {name}: {error}; use fewer cuts or shorter jobs") from None
+
     return windows
 
 
@@ -210,9 +218,11 @@ def differences(
     theirs = {hours: jobs for (name, hours), jobs in groups.items() if name == against}
 
     compared = []
+
     for (name, hours), jobs in groups.items():
         if name == against:
             continue
+
         pairs = [(job, theirs[hours][key]) for key, job in jobs.items()]
         finished = [(mine, other) for mine, other in pairs if mine.end is not None and other.end is not None]
         cost = [100 * (mine.cost / mine.on_demand_cost - other.cost / other.on_demand_cost) for mine, other in finished]
@@ -229,23 +239,26 @@ def differences(
             mean_interval(np.array(runtime), blocks, rng),
         )
         compared.append(difference)
+
     return compared
 
 
-def blocks_of(starts: Sequence[int], hours: float) -> np.typing.NDArray[np.int64]:
+def blocks_of(starts: Sequence[int], hours: float) -> Ints:
     """The block of time that a job belongs to: whole days, at least twice as long as the job."""
     days = max(1, int(np.ceil(2 * hours * HOUR / DAY)))
     return np.array(starts, dtype=np.int64) // (days * DAY)
 
 
-def mean_interval(values: Floats, blocks: np.typing.NDArray[np.int64], rng: np.random.Generator) -> ConfidenceInterval:
+def mean_interval(values: Floats, blocks: Ints, rng: np.random.Generator) -> ConfidenceInterval:
     """The mean of values, and the percentile interval of the mean over resampled blocks of them."""
     if not values.size:
         return ConfidenceInterval(float("nan"), None, None)
+
     _, which = np.unique(blocks, return_inverse=True)
     count = int(which.max()) + 1
     if count < _FEWEST_BLOCKS:
         return ConfidenceInterval(float(values.mean()), None, None)
+
     return ConfidenceInterval(
         float(values.mean()), *ratio_interval(values, np.ones(which.size), which, drawn_blocks(count, rng))
     )
@@ -261,9 +274,7 @@ def drawn_blocks(blocks: int, rng: np.random.Generator) -> Ints:
     return drawn
 
 
-def ratio_interval(
-    above: NDArray[np.float64], below: NDArray[np.float64], block: Ints, drawn: Ints
-) -> tuple[float, float]:
+def ratio_interval(above: Floats, below: Floats, block: Ints, drawn: Ints) -> tuple[float, float]:
     """The 95% percentile interval of sum(above) / sum(below), for observations in numbered blocks.
 
     Leaves out resamples in which `below` sums to 0.

@@ -80,7 +80,9 @@ def run_portion(portion: BacktestPortion) -> list[JobResult]:
                 runtime_hours=(end - job.start) / HOUR,
             )
             results.append(bound)
+
         return results
+
     return run_strategy(scenario, zone, set_ups_in(scenario, portion.strategy, zone))
 
 
@@ -145,6 +147,7 @@ def _result(
         nanos = sum(charge.price * _unpaid(charge) // SECOND for charge in bill.charges)
         saved += usd(nanos) * tenure.rent.machines
         machines = tenure.rent.machines / HOUR
+
         if tenure.rent.bid is None:
             on_demand += (tenure.end - tenure.start) * machines
         else:
@@ -157,6 +160,7 @@ def _result(
         life = Life(job.start, ended, End.HANDED_ON)
         reliable = scenario.reliable
         cost += usd(scenario.billing.bill(life, reliable.offer.on_demand).amount) * reliable.machines
+
     return JobResult(
         chosen.name,
         zone,
@@ -216,8 +220,10 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
         recovery = set_up_in(scenario, "standard+checkpoint", zone).recovery
         moving = StrategySetup(REGIONS, AlwaysOnDemand(), recovery, reliable=False)
         return dict.fromkeys(scenario.hours, moving)
+
     if name not in (AUTO, DEADLINE):
         return dict.fromkeys(scenario.hours, set_up_in(scenario, name, zone))
+
     usual = default_for(scenario.billing.name).name
     among = [set_up_in(scenario, each, zone) for each in dict.fromkeys((usual, RIVAL, ON_DEMAND))]
     chosen = {}
@@ -230,6 +236,7 @@ def set_ups_in(scenario: Scenario, name: str, zone: str) -> dict[float, Strategy
             None, (f"{hours:g}-hour jobs have {best.name}, by forecasts at the training's end: {costs}", best.note)
         )
         chosen[hours] = replace(best, name=name, note="; ".join(notes))
+
     return chosen
 
 
@@ -264,17 +271,20 @@ def decider_of(scenario: Scenario, zone: str, chosen: StrategySetup, hours: floa
             raise BadScenario(
                 f"schemes: 'regions' moves the baseline between its markets, and none in {zone} has {kind}"
             )
+
         limits = MachineLimits(nodes, nodes, {}, together=True)
         inputs = inputs_of(scenario, zone)
         known = known_before(offers, inputs.histories, inputs.hazards)
         roaming = Roaming(offers, np.zeros((len(offers), len(offers))), known)
     else:
         limits = MachineLimits(0, ceil(scenario.most_nu / min(offer.nu for offer in offers)), {})
+
     deadline = None if scenario.deadline is None else scenario.train.end + int(scenario.deadline * hours * HOUR)
     worth = None
     if deadline is not None and roaming is None:
         spot = min(int(scenario.learned(offer.market).prices[-1]) / offer.nu for offer in offers)
         worth = DeadlineStrategy.of(round(hours * HOUR), baseline.offer, spot, scenario.overheads)
+
     return Decider(
         offers=offers,
         baseline=baseline,

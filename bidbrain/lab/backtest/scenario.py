@@ -16,9 +16,8 @@ from bidbrain.errors import BidBrainError
 from bidbrain.eviction.hazard import Evidence, Hazard, hazard_of, in_force
 from bidbrain.eviction.survival import AGELESS, AgeProfile, Exposure, exposure_of_lives
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay
-from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.base import Offer, Overheads, Rent
 from bidbrain.strategies.inputs import Checkpointing
-from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilityTrace, Lifetime
 from pricing_data.market import Market
 from pricing_data.series import Ints, PriceSeries
@@ -72,6 +71,7 @@ class ByAvailability:
             there = ticks * machines // max(trace.wanted, 1)
             kept = np.flatnonzero(np.diff(there, prepend=-1))
             capacities[market] = Capacity(begin + kept * gap, there[kept])
+
         return MarketReplay(known, capacities)
 
     def learned(self, markets: Iterable[Market], train: Span, test: Span) -> dict[Market, Hazard | None]:
@@ -120,6 +120,7 @@ class ByHazard(DrawnLives):
                 life = Lifetime(market.cloud, market.zone, market.instance_type, start, seconds, end == taken)
                 seen[market].append(life)
                 start = end
+
         ages = AgeProfile.of(chain.from_iterable(seen.values()), _AGE_BANDS, _AGE_WEIGHT)
         evidence = tuple(Evidence(market, exposure_of_lives(known, ages)) for market, known in seen.items())
         return {market: hazard_of(market, evidence, (), ages if market in seen else AGELESS) for market in markets}
@@ -168,6 +169,7 @@ def _watched(market: Market, trace: AvailabilityTrace, up: Ints) -> tuple[Exposu
     drops = part.preemptions / max(int(up.max(initial=0)), 1)
     if not whole.evictions:
         return Exposure(part.preemptions, part.machine_hours), AGELESS
+
     share = drops / whole.evictions
     return whole.scaled(share), AgeProfile.of(lives, _AGE_BANDS, _AGE_WEIGHT / share)
 
@@ -208,18 +210,22 @@ class Scenario:
     def __post_init__(self) -> None:
         if not self.offers:
             raise BadScenario("markets: no price history has a requested type")
+
         if self.train.end > self.test.start:
             raise BadScenario(
                 f"train ends at {format_time(self.train.end)}, after test begins at {format_time(self.test.start)}:"
                 " the two spans must not overlap"
             )
+
         for name, span in (("train", self.train), ("test", self.test)):
             if span.end <= span.start:
                 raise BadScenario(f"{name}: ends at {format_time(span.end)}, which is not after its start")
+
         if self.starts <= 0:
             raise BadScenario(f"starts: {self.starts} is not above 0")
         if self.baseline.machines <= 0:
             raise BadScenario(f"job: a baseline of {self.baseline.machines} machines; it needs at least 1")
+
         for hours in self.hours:
             self._require_possible(hours)
         for series in self.histories:
@@ -277,6 +283,7 @@ class Scenario:
                 f"job: {hours:g} hours need a test of three times that, to be sure to finish; it lasts from"
                 f" {format_time(self.test.start)} to {format_time(self.test.end)}"
             )
+
         soonest = 1 + self.overheads.startup / (hours * HOUR)
         if self.deadline is not None and not soonest <= self.deadline <= LONGEST_RATIO:
             raise BadScenario(

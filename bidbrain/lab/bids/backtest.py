@@ -97,6 +97,7 @@ class BidBrain:
         held = view.held
         if held is not None and held.runs and not self.steps & {BidStep.RAISE, BidStep.LEAVE}:
             return Plan(held.host, held.bid)
+
         adviser = BidAdviser.of(view.record, view.runs, self.terms)
         if held is None:
             best = adviser.best(view.left)
@@ -104,6 +105,7 @@ class BidBrain:
             may = {BidStep.HOLD, *self.steps} if held.runs else {BidStep.LEAVE, *self.steps & {BidStep.HOLD}}
             steps = (each for each in adviser.steps(held, view.left) if each.step in may)
             best = min(steps, key=lambda each: each.usd, default=None)
+
         return None if best is None else Plan(best.bid.host, best.bid.bid)
 
 
@@ -144,10 +146,12 @@ def play(assumed: Assumptions, seed: int, job: BidJob, bidding: Bidding) -> Outc
     while course.market.hour < PAST_HOURS:
         course.look()
         course.market.advance(course.market.hour + LOOK_HOURS)
+
     while course.left > _DONE and course.market.hour < longest:
         course.look()
         course.decide()
         course.move_on()
+
     course.end_machine(Fate.STAYS)
     disks = course.disk_hours * job.terms.disk_usd_per_hour
     return Outcome(
@@ -189,15 +193,18 @@ class _Course:
         own, now, terms = self.market.own, self.market.hour, self.job.terms
         if own is not None and own.bid is None:
             return
+
         plan = self.bidding.plan(View(self.record, self.runs, self.left, self._held()))
         if own is not None and plan is not None and (plan.host, plan.bid) == (own.host, own.bid):
             return
+
         if own is not None and plan is not None and plan.host == own.host and plan.bid is not None:
             ran = own.runs
             self._end_run(own, Fate.STAYS)
             self.market.change_bid(own, plan.bid)
             self._begin_run(self.works_from if ran else now + terms.startup_hours)
             return
+
         self.end_machine(Fate.STAYS)
         if plan is not None:
             self.market.rent(plan.host, plan.bid, terms.loading_hours)
@@ -208,10 +215,14 @@ class _Course:
         own, began = self.market.own, self.market.hour
         ran = own is not None and own.runs
         until = (floor(began / LOOK_HOURS + _DONE) + 1) * LOOK_HOURS
-        ends = self.works_from + self._time_of(self.left)
+        # No checkpoint is written at the end.
+        terms = self.job.terms
+        checkpoints = max(ceil(self.left / terms.checkpoint_every_hours - _DONE) - 1, 0)
+        ends = self.works_from + (self.left + checkpoints * terms.checkpoint_hours)
         now = self.market.advance(min(until, ends) if ran else until)
         if own is None:
             return
+
         self.disk_hours += now - began
         if ran and not own.runs:
             listed = self.market.listed().host
@@ -237,6 +248,7 @@ class _Course:
         own, newest = self.market.own, self.record.newest()
         if own is None or own.bid is None:
             return None
+
         listed = newest.least_bid[newest.host == own.host]
         unsaved = max(self.market.hour - self.works_from, 0.0) % self._cycle if own.runs else 0.0
         return HeldBid(
@@ -266,8 +278,3 @@ class _Course:
         """The work of whole cycles since the run began to work."""
         cycles = floor(max(self.market.hour - self.works_from, 0.0) / self._cycle + _DONE)
         return min(cycles * self.job.terms.checkpoint_every_hours, self.left)
-
-    def _time_of(self, work: float) -> float:
-        """How long some work takes with its checkpoints; none is written at the end."""
-        every = self.job.terms.checkpoint_every_hours
-        return work + max(ceil(work / every - _DONE) - 1, 0) * self.job.terms.checkpoint_hours

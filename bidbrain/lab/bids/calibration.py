@@ -43,9 +43,14 @@ def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[Tr
     market = GeneratedMarket(assumed, _UNSEEN + seed, PAST_HOURS + 2 * bids + 1)
     chance, record, tried = np.random.default_rng([_UNSEEN, seed]), HostRecord.of(()), list[TriedBid]()
     for number in range(bids):
-        record = _watched(market, record, PAST_HOURS + 2 * number)
+        until = PAST_HOURS + 2 * number
+        while market.hour < until - LOOK_HOURS / 2:
+            record = record.joined(market.listed())
+            market.advance(min(market.hour + LOOK_HOURS, until))
+
         if not (listed := market.listed()).host.size:
             continue
+
         record = record.joined(listed)
         row = int(np.argsort(listed.least_bid, kind="stable")[: int(chance.integers(_AMONG)) + 1][-1])
         host, least = int(listed.host[row]), int(listed.least_bid[row])
@@ -58,14 +63,8 @@ def tried_bids(name: str, assumed: Assumptions, seed: int, bids: int) -> list[Tr
         gone = host not in market.listed().host
         tried.append(TriedBid(name, outbid * lost, displaced * lost, not own.runs and not gone, not own.runs and gone))
         market.give_up()
+
     return tried
-
-
-def _watched(market: GeneratedMarket, record: HostRecord, until: float) -> HostRecord:
-    while market.hour < until - LOOK_HOURS / 2:
-        record = record.joined(market.listed())
-        market.advance(min(market.hour + LOOK_HOURS, until))
-    return record
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,16 +147,19 @@ class GeneratedMarket:
             arrives = self._arrivals[-1].hour if self._arrivals else inf
             leaves = self._leaving[0] if self._leaving else inf
             self._pay(min(arrives, leaves, until))
+
             if self.hour == leaves:
                 heappop(self._leaving)
                 for host in self.hosts:
                     host.bids = [bid for bid in host.bids if bid[1] > self.hour]
             elif self.hour == arrives:
                 self._admit(self._arrivals.pop())
+
             if self.own is not None:
                 self.own.runs = self._wins(self.own)
                 if self.own.runs is not before:
                     break
+
         return self.hour
 
     def _pay(self, until: float) -> None:
@@ -176,12 +179,14 @@ class GeneratedMarket:
         open_hosts = [host for host in seen if not self._is_taken(host) and host != own]
         if not open_hosts:
             return
+
         leaves = self.hour + arrival.stays
         if on_demand:
             cheapest = min(open_hosts, key=lambda host: self.hosts[host].on_demand)
             self.hosts[cheapest].taken_until = leaves
             heappush(self._leaving, leaves)
             return
+
         cheapest = min(open_hosts, key=self.least_bid)
         least = self.least_bid(cheapest)
         bid = round(arrival.pays if arrival.adds is None else min(least * (1 + arrival.adds), arrival.pays))

@@ -51,6 +51,7 @@ def play_portion(portion: BidPortion) -> tuple[list[PlayedBid], list[TriedBid]]:
             usd = outcome.paid if pays_bid or way == ON_DEMAND else outcome.cleared
             with_time = usd + outcome.hours * job.terms.time_usd_per_hour
             played.append(PlayedBid(portion.market, costs, way, portion.seed, usd, with_time, outcome))
+
     return played, tried_bids(portion.market, portion.assumed, portion.seed, portion.tried)
 
 
@@ -105,21 +106,34 @@ def summarize(played: Sequence[PlayedBid]) -> Iterator[BidSummary]:
 
 def _summary(market: str, own: _Jobs, dear: _Jobs, best: _Jobs) -> BidSummary:
     """The jobs of a way, next to those with the same rivals on demand, and by BidBrain."""
-    like, full = next(iter(own.values())), fmean(each.usd_with_time for each in dear.values())
-    points = [100 * (each.usd_with_time - best[rivals].usd_with_time) / full for rivals, each in own.items()]
+    jobs, on_demand = [*own.values()], [*dear.values()]
+    outcomes = [job.outcome for job in jobs]
+    hours = fmean(outcome.hours for outcome in outcomes)
+    usual_hours = fmean(job.outcome.hours for job in on_demand)
+    usd, usual_usd = fmean(job.usd for job in jobs), fmean(job.usd for job in on_demand)
+    full = fmean(job.usd_with_time for job in on_demand)
+
+    # Points of percent above BidBrain with the same rivals, and the normal interval of their mean.
+    points = []
+    for rivals, job in own.items():
+        above = job.usd_with_time - best[rivals].usd_with_time
+        points.append(100 * above / full)
+
+    mean = fmean(points)
     spread = _NORMAL_90 * stdev(points) / sqrt(len(points)) if len(points) > 1 else nan
+
     return BidSummary(
         market,
-        like.costs,
-        like.way,
-        len(own),
-        100 * fmean(each.usd for each in own.values()) / fmean(each.usd for each in dear.values()),
-        fmean(each.outcome.hours for each in own.values()) / fmean(each.outcome.hours for each in dear.values()),
-        fmean(each.outcome.outbid for each in own.values()),
-        fmean(each.outcome.displaced for each in own.values()),
-        100 * fmean(each.usd_with_time for each in own.values()) / full,
-        fmean(points),
-        fmean(points) - spread,
-        fmean(points) + spread,
-        sum(not each.outcome.finished for each in own.values()),
+        jobs[0].costs,
+        jobs[0].way,
+        len(jobs),
+        100 * usd / usual_usd,
+        hours / usual_hours,
+        fmean(outcome.outbid for outcome in outcomes),
+        fmean(outcome.displaced for outcome in outcomes),
+        100 * fmean(job.usd_with_time for job in jobs) / full,
+        mean,
+        mean - spread,
+        mean + spread,
+        sum(not outcome.finished for outcome in outcomes),
     )

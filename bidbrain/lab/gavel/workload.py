@@ -12,7 +12,7 @@ from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
 from bidbrain.gavel.estimator import BadFingerprint, pairs_of_new
 from bidbrain.gavel.problem import Cluster, Entity, Placement
-from bidbrain.gavel.rounds import SPREAD
+from bidbrain.lab.gavel.rounds import SPREAD
 
 _MAX_ROUNDS = 10_000_000
 
@@ -60,11 +60,13 @@ class Throughputs:
         missing = [name for name in (*types, *apart) if name not in self.types]
         if missing:
             raise BadWorkload(f"no throughput was measured on {missing[0]!r} (measured: {', '.join(self.types)})")
+
         at = [self.types.index(name) for name in types]
         alone, scale = self.alone[:, at], np.array([kind.scale for kind in self.kinds])
         chosen = replace(self, types=tuple(types), alone=alone, together=self.together[:, :, at])
         if not per_server:
             return chosen
+
         spread = alone.copy()
         spread[:, [types.index(name) for name in per_server]] = self.alone[
             :, [self.types.index(name) for name in apart]
@@ -156,8 +158,10 @@ class ClusterSimulation:
             raise BadWorkload(
                 f"jobs {self.measured.start}:{self.measured.stop} are outside the workload of {jobs} jobs"
             )
+
         if self.workload.throughputs.types != self.cluster.types:
             raise BadWorkload("the workload's throughputs are not of the cluster's types (Throughputs.on)")
+
         # An implausible number of rounds: the input must be wrong.
         rounds = self.workload.alone_seconds() / self.round_seconds
         endless = np.flatnonzero(np.isfinite(rounds) & (rounds > _MAX_ROUNDS))
@@ -167,6 +171,7 @@ class ClusterSimulation:
                 f"job {self.workload.names[m]}: takes {rounds[m]:.3g} rounds of {self.round_seconds:g} s where"
                 f" it is fastest, more than {_MAX_ROUNDS:,}; use fewer steps or longer rounds"
             )
+
         fits = (self.workload.rates > 0) & (self.workload.scale[:, None] <= self.cluster.workers)
         stuck = np.flatnonzero(~fits.any(axis=1))
         if stuck.size:
@@ -212,6 +217,7 @@ def _kinds(throughputs: Throughputs, scale: Ints, uniform: Floats) -> Ints:
             )
         wanted = scale == workers
         kinds[wanted] = np.array(of_scale)[(uniform[wanted] * len(of_scale)).astype(np.int64)]
+
     return kinds
 
 
@@ -227,10 +233,12 @@ def with_estimated_pairs(throughputs: Throughputs, measured: int, seed: int) -> 
     alone, truth = throughputs.alone[single], throughputs.together[cells]
     seen = _measured_cells(truth.shape[:3], measured, seed)
     estimates = truth.copy()
+
     for new in range(len(single)):
         kept = np.delete(np.arange(len(single)), new)
         known = np.where(seen[new, kept][:, :, None], truth[new, kept], np.nan)
         estimates[new, kept] = pairs_of_new(alone[kept], truth[np.ix_(kept, kept)], alone[new], known)
+
     either = (seen | seen.swapaxes(0, 1))[..., None] | (truth == 0)
     believed = throughputs.together.copy()
     # The other side's estimate has the two jobs in the opposite order.
@@ -246,6 +254,7 @@ def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bo
             f"{measured} measured pairs per kind of job: estimates need at least four kinds that run on every type, and"
             f" from 1 to {max(kinds - 1, 0) * types} pairs of each"
         )
+
     seen = np.zeros(shape, dtype=np.bool_)
     for new in range(kinds):
         drawn = np.random.default_rng([seed, new]).choice((kinds - 1) * types, size=measured, replace=False)
@@ -253,4 +262,5 @@ def _measured_cells(shape: tuple[int, int, int], measured: int, seed: int) -> Bo
         others[drawn] = True
         seen[new, np.delete(np.arange(kinds), new)] = others.reshape(kinds - 1, types)
         seen[new, new] = True
+
     return seen

@@ -45,6 +45,7 @@ def published_plan(window: Window) -> Steps:
                 is_near = source.split("-", maxsplit=1)[0] == target.split("-", maxsplit=1)[0]
                 gbit = 8.2 if is_near else 3.59
                 seconds[i, j] = job.checkpoint_gb * 8.192 * (1 / gbit - 1 / 9.72)
+
     return _Search(window, 1, job.delay + seconds * SECOND, free_last=False).run()
 
 
@@ -77,17 +78,21 @@ class _Search:
         cheapest_steps: Steps = ()
         if self._slack < 0:
             return cheapest_steps
+
         for step in range(self._steps):
             before = self._costs
             self._costs = self._after(step, before)
             done = (step + 1) * self._parts - self._need
             if done < 0:
                 continue
+
             ends = self._ends(step, before, done + 1)[1:, :-1]
             if ends.size and (cost := float(ends.min())) < best:
                 kind, zone, lost = map(int, np.unravel_index(ends.argmin(), ends.shape))
                 best, cheapest_steps = cost, self._followed(step, kind + 1, zone, lost)
+
             self._costs[:, :, : done + 1] = np.inf
+
         return cheapest_steps
 
     def _after(self, step: int, before: Floats) -> Floats:
@@ -98,11 +103,13 @@ class _Search:
         costs[0, :, self._parts :] = left[:, :kept]
         self._came[step, 0, :, self._parts :] = code[:, :kept]
         entered, source = self._entered(left, code, self._usd)
+
         for kind in (1, 2):
             stays = before[kind, :zones] <= entered
             best = np.where(stays, before[kind, :zones], entered)
             costs[kind, :zones] = best + self._price[kind - 1, :, step][:, None]
             self._came[step, kind, :zones] = np.where(stays, -1, source)
+
         costs[1, :zones][~self._up[:, step]] = np.inf
         return costs
 
@@ -124,6 +131,7 @@ class _Search:
                 better = cost < entered[zone, lost:]
                 entered[zone, lost:][better] = cost[better]
                 source[zone, lost:][better] = code[home, :kept][better]
+
         return entered, source
 
     def _ends(self, step: int, before: Floats, count: int) -> Floats:
@@ -131,6 +139,7 @@ class _Search:
         costs = self._costs[:, :, :count]
         if not self._free_last:
             return costs
+
         before = before[:, :, :count]
         left, code = self._left(before)
         entered, source = self._entered(left, code, np.zeros_like(self._usd))
@@ -139,6 +148,7 @@ class _Search:
             stays = before[kind, :-1] <= entered
             ends[kind, :-1] = np.where(stays, before[kind, :-1], entered)
             self._came[step, kind, :-1, :count] = np.where(stays, -1, source)
+
         return np.where(np.isfinite(costs), ends, np.inf)
 
     def _followed(self, step: int, kind: int, zone: int, lost: int) -> Steps:
@@ -153,6 +163,7 @@ class _Search:
                 lost -= int(self._delay[came // 3, zone])
             if came >= 0:
                 zone, kind = divmod(came, 3)
+
         return tuple(reversed(held))
 
 

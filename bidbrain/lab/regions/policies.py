@@ -9,7 +9,6 @@ decides.
 that has refused is not asked again in the same step, as a market that has refused rests in a run.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from bidbrain.billing import billing_rule
@@ -19,25 +18,15 @@ from bidbrain.decision.roaming import Roaming, regions_of
 from bidbrain.lab.regions.optimum import BestSchedule, cheapest, published_plan
 from bidbrain.lab.regions.replay import Field, PlayedWindow, Spending, Whereabouts, Window, ZonePolicy, play
 from bidbrain.lab.regions.skynomad import SkyNomad
-from bidbrain.strategies.base import Decision, Holding, Look, Offer, Rent, Return, SavedState, Situation
+from bidbrain.strategies.base import Decision, Holding, Look, Offer, Overheads, Rent, SavedState, Situation
 from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.standard import AlwaysOnDemand
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR
 
 ONE_ZONE = "up-one-zone"
 
-_POLICIES: dict[str, Callable[[Window], ZonePolicy]] = {
-    "on-demand": lambda _: OnDemandThroughout(),
-    ONE_ZONE: lambda _: UniformInOneZone(),
-    "up-switch": lambda _: LastResort(UniformWithFailover()),
-    "skynomad": lambda _: LastResort(SkyNomad()),
-    "regions": lambda _: DecidedRegions(),
-    "optimal": lambda window: BestSchedule(cheapest(window)),
-    "optimal-published": lambda window: BestSchedule(published_plan(window)),
-}
-NAMES = tuple(_POLICIES)
+NAMES = ("on-demand", ONE_ZONE, "up-switch", "skynomad", "regions", "optimal", "optimal-published")
 ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
 """Policies of jobs that work with fewer machines than they want: those with a net that holds at any speed."""
 
@@ -45,13 +34,37 @@ ELASTIC_NAMES = ("on-demand", "up-switch", "skynomad", "regions")
 def played(window: Window, name: str) -> list[PlayedWindow]:
     if name == ONE_ZONE and len(window.record.zones) > 1:
         return [result for zone in window.record.zones for result in played(window.only(zone), name)]
+
     if not window.job.possible(window.record.gap):
         # A job that no policy can finish in time counts as the cheapest on-demand machine from start to end.
         hours = (window.job.work + window.job.delay) / HOUR
         usd = float(window.record.on_demand.min()) * window.job.machines * hours
         missed = not window.rules.published
         return [PlayedWindow(name, window, Spending(machines=usd), 0, 0, missed=missed, course=())]
-    return [play(window, _POLICIES[name](window), name)]
+
+    return [play(window, _policy(name, window), name)]
+
+
+def _policy(name: str, window: Window) -> ZonePolicy:
+    """A new policy for one window; those with foresight read all of it."""
+    policy: ZonePolicy
+    match name:
+        case "on-demand":
+            policy = OnDemandThroughout()
+        case "up-one-zone":
+            policy = UniformInOneZone()
+        case "up-switch":
+            policy = LastResort(UniformWithFailover())
+        case "skynomad":
+            policy = LastResort(SkyNomad())
+        case "regions":
+            policy = DecidedRegions()
+        case "optimal":
+            policy = BestSchedule(cheapest(window))
+        case _:
+            policy = BestSchedule(published_plan(window))
+
+    return policy
 
 
 _ON_DEMAND, _SPOT, _NOTHING = "on-demand", "spot", "nothing"
@@ -107,9 +120,11 @@ def _wanted(field: Field, machine: Whereabouts | None, *, spot: bool) -> tuple[s
         ask = _ON_DEMAND
     if (machine is None or on_demand) and steps_needed(field, 2) > field.steps_left:
         ask = _ON_DEMAND
+
     if steps_needed(field) >= field.steps_left:
         works = machine is not None and machine.spot and not field.delay_left
         ask = _SPOT if works else _ON_DEMAND
+
     leaves = on_demand and spot and ask == _ON_DEMAND and ahead > 0
     return (_SPOT if leaves else ask), leaves
 
@@ -123,9 +138,11 @@ class UniformInOneZone:
         running = field.machine
         if running is not None and running.spot:
             return
+
         ask, _ = _wanted(field, running, spot=True)
         if ask == _SPOT and field.start_spot(0):
             return
+
         ask, _ = _wanted(field, running, spot=False)
         if ask == _ON_DEMAND:
             field.start_on_demand(0)
@@ -144,19 +161,24 @@ class UniformWithFailover:
         running = field.machine
         if running is not None:
             self.last = running.zone
+
         ask, leaves = _wanted(field, running, spot=True)
         if running is not None and ask == (_SPOT if running.spot else _ON_DEMAND):
             return
+
         if ask == _SPOT:
             order = sorted(range(len(field.zones)), key=lambda zone: field.spot[zone])
             if self.last is not None:
                 lost = field.regions[self.last]
                 order.sort(key=lambda zone: field.regions[zone] == lost)
+
             if any(field.start_spot(zone) for zone in order):
                 return
+
             field.stop()
             if leaves or _wanted(field, None, spot=False)[0] != _ON_DEMAND:
                 return
+
         zone = running.zone if running is not None else field.home
         field.start_on_demand(zone if zone is not None else 0)
 
@@ -184,6 +206,7 @@ class DecidedRegions:
             self._saw(now, self._held.zone, up=field.machine is not None)
         if field.machine is not None and field.machine == self._held and now < self._wake_at:
             return
+
         refused = set[int]()
         while True:
             decision = self._decider.decide(self._situation(field, self._decider, refused))
@@ -191,23 +214,25 @@ class DecidedRegions:
             if zone is None:
                 break
             refused.add(zone)
+
         self._held = field.machine
         self._wake_at = now if decision.wake_at is None else decision.wake_at
 
     def _follow(self, field: Field, decider: Decider, decision: Decision) -> int | None:
         """Does what was decided; the zone that refused, if one did."""
-        for order in decision.actions:
-            if not isinstance(order, Rent):
-                continue
+        for order in decision.rents:
             zone = decider.offers.index(order.offer)
             if not order.spot:
                 field.start_on_demand(zone)
                 return None
+
             started = field.start_spot(zone)
             self._saw(field.now * field.gap, zone, up=started)
             return None if started else zone
-        if any(isinstance(action, Return) for action in decision.actions):
+
+        if decision.returns:
             field.stop()
+
         return None
 
     def _saw(self, now: int, zone: int, *, up: bool) -> None:
@@ -221,30 +246,34 @@ class DecidedRegions:
             offer, machines = offers[held.zone], round(field.share * job.machines)
             rent = Rent(offer, machines, offer.on_demand if held.spot else None)
             holdings = (Holding(0, rent, now, now + field.delay_left),)
+
         prices = {offer: round(usd * NANOS_PER_DOLLAR) for offer, usd in zip(offers, field.spot.tolist(), strict=True)}
+        open_offers = tuple(offer for zone, offer in enumerate(offers) if zone not in refused)
+        saved = None if field.home is None else SavedState(offers[field.home].market, _WHOLE)
         return Situation(
             now=now,
-            offers=tuple(offer for zone, offer in enumerate(offers) if zone not in refused),
+            offers=open_offers,
             price=lambda offer: prices[offer],
             holdings=holdings,
             baseline=decider.baseline,
             most_nu=decider.most_nu,
             work_left=float(field.work_left) * job.machines,
             looks=lambda: tuple(self._looks),
-            saved=None if field.home is None else SavedState(offers[field.home].market, _WHOLE),
+            saved=saved,
             deadline=decider.deadline,
         )
 
 
 def _decider_of(field: Field) -> Decider:
-    job = field.job
-    offers = tuple(
-        Offer(Market("local", region, zone, "machine"), 1.0, round(usd * NANOS_PER_DOLLAR))
-        for zone, region, usd in zip(field.zones, field.regions, field.on_demand.tolist(), strict=True)
-    )
+    job, offers = field.job, list[Offer]()
+    for zone, region, usd in zip(field.zones, field.regions, field.on_demand.tolist(), strict=True):
+        market = Market("local", region, zone, "machine")
+        offers.append(Offer(market, 1.0, round(usd * NANOS_PER_DOLLAR)))
+
     cheapest = min(offers, key=lambda offer: offer.on_demand)
+    known = Known.nothing(regions_of(offers))
     return Decider(
-        offers=offers,
+        offers=tuple(offers),
         baseline=Rent(cheapest, job.machines, None),
         reliable=None,
         most_nu=float(job.machines),
@@ -255,5 +284,5 @@ def _decider_of(field: Field) -> Decider:
         billing=billing_rule("per-second"),
         lease=field.gap,
         look=field.gap,
-        roaming=Roaming(offers, field.moving, Known.nothing(regions_of(offers)), _WHOLE),
+        roaming=Roaming(tuple(offers), field.moving, known, _WHOLE),
     )

@@ -268,6 +268,7 @@ class Field:
             lost = min(self.delay_left, self.gap)
             self.delay_left -= lost
             self.work_left -= round((self.gap - lost) * share)
+
         self.now += 1
 
     def pay_step(self) -> None:
@@ -285,6 +286,7 @@ def play(window: Window, policy: ZonePolicy, name: str) -> PlayedWindow:
         field.end_step()
         if field.work_left > 0 or policy.bills_last_step or not window.rules.published:
             field.pay_step()
+
     held = [machine for machine in course if machine is not None]
     spot = sum(machine.spot for machine in held)
     return PlayedWindow(name, window, field.bill, spot, len(held) - spot, field.work_left > 0, tuple(course))

@@ -65,6 +65,7 @@ class ZoneLife:
         lives = [end - begin for begin, end, _ in self.ended]
         if self.since is not None and now > self.since:
             lives.append(now - self.since)
+
         losses = [end - begin for begin, end, lost in self.ended if lost]
         steps = [
             (age, sum(abs(loss - age) <= 1e-9 for loss in losses) / sum(life + 1e-9 >= age for life in lives))
@@ -82,6 +83,7 @@ class ZoneLife:
                 hours += survives * (at - age)
                 survives *= exp(-self.burst * size)
                 age = at
+
         ends = 1.0 - exp(-self.burst * tail)
         return hours + survives * gap / (ends if ends > 1e-9 else self.burst * tail)
 
@@ -94,16 +96,19 @@ class ZoneLife:
             seen = max(age - gap, 0.0) if self._age_seen is None else self._age_seen
             risk = max(_cumulative(steps, tail, age) - _cumulative(steps, tail, seen), 0.0)
             self._age_seen = age
+
         if risk <= 0 and (self.since is not None or self.failures) and not steps:
             risk = tail * gap
         if risk <= 0 and self.failures:
             risk = tail * gap
+
         if risk > 0 or self.failures:
             self._events.append((risk, self.failures))
             total = sum(risk for risk, _ in self._events)
             while total - self._events[0][0] >= _RISK_KEPT:
                 total -= self._events.popleft()[0]
             self.burst = 1.0 if total < 1.0 else max(1.0, _densest(self._events))
+
         self.failures = 0
 
 
@@ -125,6 +130,7 @@ def _densest(events: Sequence[tuple[float, int]]) -> float:
             return max(best, losses / risk) if first else best
         ratio = losses / max(risk, 1e-6) if losses else 0.0
         best, any_ = max(best, ratio), True
+
     return best
 
 
@@ -158,10 +164,12 @@ class SkyNomad:
         if not self.lives:
             self.lives = [ZoneLife() for _ in field.zones]
             self.next_probe = [0] * len(field.zones)
+
         held = field.machine
         if self.running is not None and (held is None or held.zone != self.running or not held.spot):
             self.lives[self.running].end(now, lost=not self.stopped)
             self.running, self.stopped = None, False
+
         for life in self.lives:
             life.observe(now, gap)
         if held is not None:
@@ -186,6 +194,7 @@ class SkyNomad:
             value = self._spot_value(field, zone, usd)
             if value >= 0 and (held is None or zone == held.zone or value > present + margin):
                 options.append((value, zone, True))
+
         for zone in range(len(field.zones)):
             started = 0.0
             if self.origin is not None and self.origin != zone:
@@ -193,6 +202,7 @@ class SkyNomad:
             value = usd - float(field.on_demand[zone]) - started
             if value >= 0 and value > present + margin:
                 options.append((value, zone, False))
+
         return options
 
     def _act(self, field: Field, usd: float) -> int | None:
@@ -203,17 +213,21 @@ class SkyNomad:
             present = self._spot_value(field, held.zone, usd)
         elif held is not None:
             present = usd - float(field.on_demand[held.zone])
+
         for value, zone, spot in sorted(self._options(field, usd, present), key=lambda option: -option[0]):
             if value <= present:
                 break
             if held is not None and (held.zone, held.spot) == (zone, spot):
                 continue
+
             if zone < 0:
                 # Waiting is better than what runs: it runs on, and its zone may be probed.
                 self.origin = None
                 return None
+
             if self._start(field, zone, spot=spot):
                 return zone
+
         return held.zone if held is not None else None
 
     def _start(self, field: Field, zone: int, *, spot: bool) -> bool:
@@ -222,18 +236,22 @@ class SkyNomad:
             field.start_on_demand(zone)
             self.origin = zone
             return True
+
         if zone in self.probed:
             self.lives[zone].end(_hours(field), lost=False)
             self.probed.discard(zone)
+
         if not field.start_spot(zone):
             self.refused.add(zone)
             self.lives[zone].failures += 1
             self.lives[zone].show(_hours(field), up=False)
             return False
+
         # A machine that is left for another is taken to live on: only a loss or a return ends its life.
         self.lives[zone].begin(_hours(field))
         if self.running is not None and self.running != zone:
             self.lives[self.running].show(_hours(field), up=False)
+
         self.running = self.origin = zone
         self.stopped = False
         return True
@@ -242,6 +260,7 @@ class SkyNomad:
         for zone in range(len(field.zones)):
             if zone == at or zone in self.probed or zone in self.refused or field.now < self.next_probe[zone]:
                 continue
+
             self.next_probe[zone] = field.now + PROBE_EVERY
             if field.probe(zone):
                 self.lives[zone].begin(_hours(field))
@@ -251,6 +270,7 @@ class SkyNomad:
             else:
                 self.lives[zone].failures += 1
                 self.lives[zone].show(_hours(field), up=False)
+
         self.refused.clear()
 
 

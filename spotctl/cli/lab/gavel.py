@@ -57,7 +57,7 @@ def solve(
     Example: spotctl lab gavel solve problem.json --policy min-cost-slo
     """
     from bidbrain.gavel.policies import policy_named
-    from bidbrain.gavel.rounds import by_placement
+    from bidbrain.lab.gavel.rounds import by_placement
     from spotctl.lab.gavel import problem_file as gavel_problem, solution
 
     session: Session = context.obj

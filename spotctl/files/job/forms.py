@@ -17,7 +17,8 @@ from typing import Any
 from agileml.apps import FRAMEWORKS
 from agileml.params import WIRES
 from agileml.pipeline.schedule.schedules import SCHEMES
-from bidbrain.gavel.queue import MEAN_COMPLETION, POLICIES
+from bidbrain.gavel import POLICIES
+from bidbrain.queue.values import MEAN_COMPLETION
 from pricing_data.catalog import ARM, X86
 from pricing_data.known_clouds import cloud_names
 from pricing_data.spelling import either

@@ -14,9 +14,8 @@ from bidbrain.eviction.hazard import evidence_of_lives, hazard_of
 from bidbrain.eviction.survival import AgeProfile
 from bidbrain.lab.backtest.scenario import PRICE_ALONE, ByAvailability, ByHazard, EvictionModel, Scenario, deal
 from bidbrain.replay.market import Mortality
-from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.base import Offer, Overheads, Rent
 from bidbrain.strategies.inputs import Checkpointing
-from bidbrain.values import Overheads
 from pricing_data.availability import AvailabilityTrace
 from pricing_data.catalog import Catalog, InstanceType
 from pricing_data.errors import BadInput, UnknownInstanceType, UnknownPrice

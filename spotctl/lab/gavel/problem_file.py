@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from agileml.runtime.ground import replaced
 from bidbrain.arrays import Floats
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterJobs, Entity, Pairs, Placement
-from bidbrain.gavel.rounds import SPREAD
+from bidbrain.lab.gavel.rounds import SPREAD
 from spotctl.home.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bidbrain.arrays import Floats
+from bidbrain.gavel import ENTITY_POLICIES
 from bidbrain.gavel.estimator import BadFingerprint
 from bidbrain.gavel.problem import Cluster, Entity
-from bidbrain.gavel.queue import ENTITY_POLICIES, MEAN_COMPLETION
-from bidbrain.gavel.rounds import SPREAD
+from bidbrain.lab.gavel.rounds import SPREAD
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, Dispatcher, DispatchRules, InOrder, WithinBudget
 from bidbrain.lab.gavel.simulator.published import (
     DROPS,
@@ -37,6 +37,7 @@ from bidbrain.lab.gavel.workload import (
     generate,
     with_estimated_pairs,
 )
+from bidbrain.queue.values import MEAN_COMPLETION
 from pricing_data.units import usd_text
 from spotctl.home.errors import BadRequest
 from spotctl.lab.gavel.throughputs_file import read_throughputs, read_trace

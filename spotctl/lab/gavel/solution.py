@@ -8,7 +8,7 @@ from rich.text import Text
 from bidbrain.arrays import Floats
 from bidbrain.gavel.policies.base import usd_per_hour
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, best_throughput
-from bidbrain.gavel.rounds import PlannedPiece, timetable
+from bidbrain.lab.gavel.rounds import PlannedPiece, timetable
 from spotctl.lab.gavel.problem_file import EstimatePart, Estimates
 from spotctl.show.columns import Column, as_json
 from spotctl.show.layout import plain_table

@@ -14,10 +14,9 @@ from bidbrain.lab.backtest.results import BacktestSummary, JobResult, summarize
 from bidbrain.lab.backtest.run import backtest, jobs_in, run_strategy, set_up_in, set_ups_in
 from bidbrain.lab.backtest.scenario import Scenario
 from bidbrain.replay.job import run_job
-from bidbrain.strategies.base import Decision, Rent, Situation, Strategy
+from bidbrain.strategies.base import Decision, Overheads, Rent, Situation, Strategy
 from bidbrain.strategies.registry import StrategySetup
 from bidbrain.strategies.standard import Standard
-from bidbrain.values import Overheads
 from pricing_data.library import Library
 from pricing_data.store import PriceStore
 from pricing_data.units import HOUR, NANOS_PER_DOLLAR

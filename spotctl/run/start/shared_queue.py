@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import inf
 
 from bidbrain.billing.rules import HourlyRefund, rule_of_cloud
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueTerms
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueTerms
 from pricing_data.market import Market
 from pricing_data.units import HOUR, SECOND
 from spotctl.clouds.wiring import library, local_provider

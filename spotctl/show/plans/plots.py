@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from bidbrain.gavel.outlook import JobOutlook
+from bidbrain.queue.outlook import JobOutlook
 from pricing_data.atomic_write import atomic_write
 from pricing_data.units import HOUR
 from spotctl.planning.forecast import forecast_of

@@ -25,12 +25,11 @@ from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, MarketReplay
 from bidbrain.replay.pace import PastJobs
 from bidbrain.replay.run import ReplayedJob
-from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import LOOK_AGAIN, Decision, Offer, Overheads, Rent, Return, Situation, Strategy
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms, ImpossibleJob
 from bidbrain.strategies.inputs import Checkpointing, Recovery, StrategyInputs
 from bidbrain.strategies.regions_knowledge import Known
 from bidbrain.strategies.registry import set_up
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, SECOND

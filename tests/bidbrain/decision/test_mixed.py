@@ -15,9 +15,8 @@ from bidbrain.decision.mixture_strategy import Aim, Mixed, Mixing, TypeQuota
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
 from bidbrain.replay.run import ReplayedBudget, ReplayedJob, Run
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation
+from bidbrain.strategies.base import Decision, Holding, Offer, Overheads, Rent, Return, Situation
 from bidbrain.strategies.standard import Standard
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR

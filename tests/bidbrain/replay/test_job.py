@@ -10,11 +10,10 @@ from bidbrain.billing import End
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay, Warnings
 from bidbrain.replay.run import ReplayedJob, Run
-from bidbrain.strategies.base import Decision, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import Decision, Offer, Overheads, Rent, Return, Situation, Strategy
 from bidbrain.strategies.inputs import AGILE, Recovery
 from bidbrain.strategies.proteus import JobCosts, Odds, Proteus
 from bidbrain.strategies.standard import Mttf, Standard, TierMl
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, SECOND

@@ -14,11 +14,10 @@ from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import MarketReplay
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Return, Situation, Strategy
+from bidbrain.strategies.base import Decision, Holding, Offer, Overheads, Rent, Return, Situation, Strategy
 from bidbrain.strategies.inputs import AGILE
 from bidbrain.strategies.lookahead import DISTANCES, FILLING_WORTH, SURVIVAL_CREDIT, Lookahead, NextHour, place_of
 from bidbrain.strategies.proteus import LOWEST_DELTA, RENEW_BEFORE, JobCosts
-from bidbrain.values import Overheads
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE, NANOS_PER_DOLLAR, SECOND
 from tests.bidbrain.lab.backtest.worlds import job, offer, restless

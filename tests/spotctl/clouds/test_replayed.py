@@ -13,8 +13,7 @@ from bidbrain.errors import BidBrainError
 from bidbrain.replay.job import run_job
 from bidbrain.replay.market import Capacity, DrawnLives, MarketReplay, Mortality, Warnings
 from bidbrain.replay.run import ReplayedJob
-from bidbrain.strategies.base import Decision, Offer, Rent, Situation
-from bidbrain.values import Overheads
+from bidbrain.strategies.base import Decision, Offer, Overheads, Rent, Situation
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, MINUTE
 from spotctl.clouds.errors import NoCapacity

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bidbrain.gavel.queue import QueueTerms, QueueUser
+from bidbrain.queue.values import QueueTerms, QueueUser
 from spotctl.clouds.aws.cloud import AwsMachineSettings
 from spotctl.home import config
 from spotctl.home.errors import BadSettings

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota
 from spotctl.log.outcomes import BrokenLog
 from spotctl.log.queue import LOCAL, JobJoined, JobLeft, JobsQueued
 from spotctl.log.store import EventLog

@@ -16,8 +16,7 @@ from bidbrain.eviction.estimate import Estimate
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
 from bidbrain.forecast.values import KnownPast
-from bidbrain.strategies.base import Offer, Rent
-from bidbrain.values import Overheads
+from bidbrain.strategies.base import Offer, Overheads, Rent
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.files.job.reader import loads
 from spotctl.home.config import Settings

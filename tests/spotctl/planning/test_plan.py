@@ -11,9 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 from bidbrain.eviction.hazard import Hazard
 from bidbrain.eviction.survival import Exposure
-from bidbrain.strategies.base import Holding, Rent, Situation
+from bidbrain.strategies.base import Holding, Overheads, Rent, Situation
 from bidbrain.strategies.known_spells import UNSEEN, KnownSpells
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import DAY, HOUR, MINUTE, NANOS_PER_DOLLAR, moment, usd_text

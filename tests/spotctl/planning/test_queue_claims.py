@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bidbrain.decision.mixture_strategy import Aim
-from bidbrain.gavel.queue import QueueJob
+from bidbrain.queue.values import QueueJob
 from pricing_data.units import MINUTE
 from spotctl.home.quotas import Quota, QuotaUnit
 from spotctl.planning.offers import MachineKind

@@ -13,8 +13,8 @@ import pytest
 
 from bidbrain.arrays import Floats
 from bidbrain.decision.mixture_solver import Schedule
-from bidbrain.gavel.queue import JobQueue, QueueTerms
-from bidbrain.values import Overheads
+from bidbrain.queue.values import JobQueue, QueueTerms
+from bidbrain.strategies.base import Overheads
 from pricing_data.units import HOUR
 from spotctl.files.job.spec import Objective
 from spotctl.home.errors import BadRequest

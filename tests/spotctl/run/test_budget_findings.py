@@ -11,9 +11,8 @@ import pytest
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import Allowance, MachineLimits
-from bidbrain.strategies.base import Decision, Offer, Rent, Situation
+from bidbrain.strategies.base import Decision, Offer, Overheads, Rent, Situation
 from bidbrain.strategies.standard import Standard
-from bidbrain.values import Overheads
 from pricing_data.units import MINUTE, NANO_SECONDS_PER_DOLLAR
 from spotctl.clouds.local.replayed import Replayed
 from spotctl.log import budget, events as ev

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from bidbrain.gavel.queue import QueueJob, QueueQuota
+from bidbrain.queue.values import QueueJob, QueueQuota
 from pricing_data.units import HOUR
 from spotctl.clouds.wiring import local_provider
 from spotctl.files.job.reader import load

@@ -9,10 +9,9 @@ import pytest
 from bidbrain.billing import billing_rule
 from bidbrain.decision.decider import Decider
 from bidbrain.decision.limits import MachineLimits
-from bidbrain.strategies.base import Decision, Holding, Offer, Rent, Situation
+from bidbrain.strategies.base import Decision, Holding, Offer, Overheads, Rent, Situation
 from bidbrain.strategies.deadline import DeadlineStrategy, DeadlineTerms
 from bidbrain.strategies.standard import Standard
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.units import HOUR, MINUTE, SECOND
 from spotctl.clouds.provider import EndReason, Machine

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
 from bidbrain.strategies.base import Strategy
 from bidbrain.strategies.standard import Standard
 from pricing_data.units import HOUR, SECOND

@@ -100,10 +100,12 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
     start = np.concatenate([np.linspace(0.0, max(0.0, until), plan.starts) for until in latest])
     owner = np.repeat([job for job, _ in cases], plan.starts)
     courses = []
+
     for strategy in plan.strategies:
         runs = TrainingJobs(start, np.repeat(work, plan.starts), rates[strategy.name][owner])
         movement = replace(plan.movement, dataset_gb=0.0) if strategy.dataset_everywhere else plan.movement
         courses.append((follow if strategy.moves else stay)(board, runs, movement))
+
     answers = []
     for case, (job, days) in enumerate(cases):
         whole = slice(case * plan.starts, (case + 1) * plan.starts)
@@ -123,6 +125,7 @@ def priced(board: PriceBoard, jobs: Sequence[JobType], plan: PriceComparison) ->
                     course.first[part],
                 )
                 answers.append(_summary(board, jobs[job], days, strategy, cost, start[part], base))
+
     return answers
 
 
@@ -138,12 +141,14 @@ def _rates(board: PriceBoard, strategy: PlacementRule, jobs: Sequence[JobType]) 
         ]
     )
     idle = np.flatnonzero(rates.max(axis=1, initial=0.0) <= 0)
+
     if idle.size:
         machine = f"machine with {'one ' if strategy.single else ''}{strategy.accelerator or 'accelerators'}"
         raise NoOffer(
             f"strategy {strategy.name}: no {machine} in {strategy.home or 'any cloud'} runs {jobs[idle[0]].name}"
             " within the given prices (try another home or baseline, other jobs, or more prices)"
         )
+
     return rates
 
 
@@ -265,6 +270,7 @@ def spot_discounts(
         if listed is not None:
             place = (offer.market.cloud, offer.market.region, offer.accelerator)
             discounts[place] = max(discounts.get(place, 0.0), listed / usd)
+
     return [
         Figure("6.3", f"{cloud}/{region} {accelerator}: on-demand over spot", ratio, SPOT_DISCOUNTS.get(place))
         for place, ratio in sorted(discounts.items())
@@ -314,6 +320,7 @@ def effective_prices(board: PriceBoard, movement: Movement, hours: float) -> lis
         assert usd is not None
         loaded = effective_usd_per_hour(usd, share, movement.dataset_usd(cloud), hours)
         effective.append(Effective(cloud, kind, usd, share, effective_usd_per_hour(usd, share), loaded, hours))
+
     return effective
 
 
@@ -332,6 +339,7 @@ def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
         mean = mean_usd(board, sells)
         if mean is not None:
             usd[kind] = mean
+
     for job in jobs:
         model = next((model for model in SPEEDUPS if job.name.startswith(model)), job.name)
         for kind in ("p100", "v100"):
@@ -342,6 +350,7 @@ def speedups(jobs: Sequence[JobType], board: PriceBoard) -> list[Figure]:
                 name = f"{model}, {kind.upper()} over K80"
                 figures.append(Figure("6.1", f"{name}: throughput", speedup, plain, case=job.name))
                 figures.append(Figure("6.1", f"{name}: per dollar", per_dollar, priced, case=job.name))
+
     return figures
 
 
@@ -368,12 +377,15 @@ def claims(priced: Sequence[PricedJob]) -> list[Figure]:
         if strategy == "dynamic"
     ]
     figures = []
+
     if four_days:
         best = max(four_days, key=lambda job: job.reduction)
         name = "dynamic over fixed-type, 4 days, best"
         figures.append(Figure("6.5", name, best.reduction, BEST_REDUCTION, case=best.job))
+
     if gains:
         most = max(job.most_moves for job in jobs if job.strategy == "dynamic")
         figures.append(Figure("6.6", "dynamic over multi-cloud, best", max(gains), BEST_DYNAMIC_REDUCTION))
         figures.append(Figure("6.6", "moves of one job, most (paper: at most)", float(most), float(MAX_SWITCHES), ""))
+
     return figures

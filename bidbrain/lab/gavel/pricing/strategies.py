@@ -77,7 +77,7 @@ class PriceBoard:
 def board_of(
     histories: Sequence[PriceSeries],
     machine: Callable[[Market], InstanceType],
-    useful_share: Callable[[Market], float] = lambda _: 1.0,
+    useful_share: Callable[[Market], float] | None = None,
 ) -> PriceBoard:
     """The board of the markets with prices over a common span; `machine` says what each market offers.
 
@@ -92,10 +92,13 @@ def board_of(
     # A change at the very end would hold for no time.
     moments = moments[moments < end]
     offers = []
+
     for series in known:
         kind = machine(series.market)
         assert kind.accelerator is not None
-        offers.append(AcceleratorOffer(series.market, kind.accelerator, kind.accelerators, useful_share(series.market)))
+        share = 1.0 if useful_share is None else useful_share(series.market)
+        offers.append(AcceleratorOffer(series.market, kind.accelerator, kind.accelerators, share))
+
     usd = np.array(
         [
             window.prices[np.searchsorted(window.times, moments, side="right") - 1]
@@ -118,6 +121,7 @@ def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
     ends = np.array([series.last for series in histories], dtype=np.int64)
     cloud = np.array([clouds.index(series.market.cloud) for series in histories])
     best, span = 0.0, None
+
     for begin in np.unique(begins):
         candidates = np.unique(ends[(begins <= begin) & (ends > begin)])
         covers = (begins <= begin)[:, None] & (ends[:, None] >= candidates)
@@ -125,12 +129,14 @@ def _common_span(histories: Sequence[PriceSeries]) -> tuple[int, int]:
         areas = np.where(whole, covers.sum(axis=0) * (candidates - begin).astype(np.float64), 0.0)
         if areas.size and areas.max() > best:
             best, span = float(areas.max()), (int(begin), int(candidates[areas.argmax()]))
+
     if span is None:
         spans = ", ".join(
             f"{name} {format_time(int(begins[cloud == code].min()))} to {format_time(int(ends[cloud == code].max()))}"
             for code, name in enumerate(clouds)
         )
         raise TooLittleHistory(f"the price histories have no time in common: {spans or 'none is given'}")
+
     return span
 
 
@@ -261,6 +267,7 @@ class _Walk:
             if here.size:
                 self._look(here, prices[:, moment], steps[:, moment])
                 self._run(here, prices[:, moment], edges[moment], edges[moment + 1])
+
         usd = np.where(np.isnan(self.stop), np.nan, self.usd)
         return TrainingCost(usd, self.moved, self.stop, self.moves, self.index[self.first])
 
@@ -286,6 +293,7 @@ class _Walk:
         """Moves these jobs to the best of these offers if the rest costs less there, move included."""
         if jobs.size == 0 or offers.size == 0:
             return
+
         at = self.at[jobs]
         data = self.data_by_held[np.ix_(self.held[jobs], self.cloud_of[offers])]
         moved = data + self.checkpoint[np.ix_(at, offers)]

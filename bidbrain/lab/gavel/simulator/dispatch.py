@@ -16,7 +16,7 @@ from bidbrain.gavel.policies.base import Policy
 from bidbrain.gavel.policies.baselines import Agnostic, isolated_policy, isolated_shares, proportional_policy
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import NO_TYPE, AllocationProblem, ClusterAllocation, ClusterJobs, Pairs
-from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
+from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, RoundChoice
 from bidbrain.lab.gavel.workload import ClusterSimulation, ClusterWorkload, Throughputs
 
 # Smaller shares are rounding errors of zero.
@@ -122,14 +122,17 @@ class ByShares:
                 # As published, the allocation of an empty cluster counts.
                 self._waits_from, self._stale = now, False
             return self._grant.candidates
+
         if self._stale and due:
             self._allocate(now, active, steps_left)
         elif wait and changed and self._rules.beyond_shares:
             self._admit(active)
+
         chosen = self._choose()
         if self._stale and not len(chosen.first) and not (wait and now < self._last_arrival):
             self._allocate(now, active, steps_left)
             chosen = self._choose()
+
         return chosen
 
     def book_round(self, seconds: Floats, finished: Ints) -> None:
@@ -150,9 +153,11 @@ class ByShares:
         elif self._drawn is not None:
             order = list(self._order)
             self._drawn.shuffle(order)
+
         self._chosen = grant.choice.next(grant.share / grant.received, order)
         if self._rules.newcomers_wait:
             self._chosen = self._chosen[self._allocated[grant.candidates.first[self._chosen]]]
+
         return grant.candidates.only(self._chosen)
 
     def _admit(self, active: Ints) -> None:
@@ -207,8 +212,10 @@ class ByShares:
         in_hand = self._slo_seconds[active] - elapsed - steps_left[active] / self._best[active]
         most = _MARGIN_ROUNDS * self._scenario.round_seconds
         margin = np.clip(_RESERVE_USED * in_hand, 0.0, most)
+        numbers = active.tolist()
+        owners = [workload.owner[m] if workload.entities else None for m in numbers]
         jobs = ClusterJobs(
-            tuple(workload.names[m] for m in active.tolist()),
+            tuple(workload.names[m] for m in numbers),
             self._rates[active],
             self._scale[active],
             workload.weight[active],
@@ -216,14 +223,13 @@ class ByShares:
             elapsed,
             self._slo_seconds[active] - margin,
             workload.arrival[active],
-            tuple(workload.owner[m] if workload.entities else None for m in active.tolist()),
+            tuple(owners),
             self._isolated[active],
             self._begun[active],
         )
         believed = self._scenario.believed
         pairs = None if believed is None else good_pairs(believed, workload.kind[active])
-        here = {workload.owner[m] for m in active.tolist()} if workload.entities else set()
-        entities = tuple(entity for entity in workload.entities if entity.name in here)
+        entities = tuple(entity for entity in workload.entities if entity.name in owners)
         return AllocationProblem(self._scenario.cluster, jobs, pairs, entities, centered=True)
 
     def _granted(self, active: Ints, pairs: Pairs | None, shares: Floats) -> "_Grant":
@@ -235,9 +241,11 @@ class ByShares:
             first = np.concatenate([first, active[pairs.members[:, 0]]])
             second = np.concatenate([second, active[pairs.members[:, 1]]])
             can_run = np.concatenate([can_run, (pairs.throughputs > 0).all(axis=2)])
+
         scale = self._scale[first]
         if not self._rules.beyond_shares:
             can_run = can_run & (shares > 0)
+
         row, type_ = np.nonzero(can_run & (scale[:, None] <= self._scenario.cluster.workers))
         owed = np.where(second[row] == NO_JOB, self._owed[first[row], type_], 0.0)
         # Without rounding errors, which are no debts.
@@ -337,6 +345,7 @@ class InOrder:
             self._since, self._stale = now if (now > 0 if self._waits else self.allocations) else -np.inf, False
             self.allocations += 1
             self._start(active)
+
         jobs = np.fromiter(self._type_of, np.int64, len(self._type_of))
         types = np.fromiter(self._type_of.values(), np.int64, len(self._type_of))
         return RoundCandidates(jobs, np.full(len(jobs), NO_JOB), types, self._scale[jobs])
@@ -349,18 +358,23 @@ class InOrder:
     def _start(self, active: Ints) -> None:
         if self._moves:
             self._type_of.clear()
+
         free = self._scenario.cluster.workers.copy()
         for job, type_ in self._type_of.items():
             free[type_] -= self._scale[job]
+
         for job in active.tolist():
             if job in self._type_of:
                 continue
+
             fits = self._scale[job] <= free
             if not fits.any():
                 return
+
             room = np.flatnonzero((self._rates[job] > 0) & fits)
             if not room.size:
                 continue
+
             type_ = int(self._blind.choice(room) if self._blind else room[self._rates[job, room].argmax()])
             self._type_of[job] = type_
             free[type_] -= self._scale[job]

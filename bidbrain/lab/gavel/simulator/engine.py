@@ -7,7 +7,7 @@ import numpy as np
 
 from bidbrain.arrays import Bools, Floats, Ints
 from bidbrain.errors import BidBrainError
-from bidbrain.gavel.rounds import NO_JOB, RoundCandidates, Servers
+from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates, Servers
 from bidbrain.lab.gavel.simulator.dispatch import Dispatcher
 from bidbrain.lab.gavel.workload import ClusterSimulation
 
@@ -96,6 +96,7 @@ class _SimulationRun:
             here = int(np.searchsorted(arrival, self._now, side="right"))
             self._active = np.concatenate([self._active, np.arange(self._arrived, here)])
             self._arrived, self._changed = here, True
+
         self._changed, changed = False, self._changed
         chosen = self._dispatcher.dispatch(self._now, self._active, self._left, changed=changed)
         if len(chosen.first):
@@ -107,11 +108,13 @@ class _SimulationRun:
         until = self._now + self._dispatcher.patience
         if self._arrived < len(arrival):
             until = min(until, float(arrival[self._arrived]))
+
         if not np.isfinite(until) or self._idle > _MAX_IDLE_ROUNDS:
             name = self._scenario.workload.names[int(self._active[0])]
             raise Stalled(
                 f"the policy gives no time to job {name} and {len(self._active) - 1} more: use another policy"
             )
+
         self._now = until
 
     def outcome(self) -> SimulationOutcome:
@@ -138,16 +141,19 @@ class _SimulationRun:
         if paired.size:
             seat = np.concatenate([np.arange(len(job)), paired])
             job, type_, mate = np.concatenate([job, mate[paired]]), type_[seat], np.concatenate([mate, job[paired]])
+
         spread, place = np.zeros(0, dtype=np.bool_), np.zeros(1, dtype=np.int64)
         if self._servers:
             spread = self._spread(chosen)[seat if paired.size else slice(None)]
             place = self._place[job]
+
         seats = self._seats.of(len(self._rounds), type_, mate, place)
         left = self._left.take(job)
         if paired.size or scenario.checkpoint_seconds or self._servers:
             rate = self._rate(chosen, paired)
             if self._servers:
                 rate = rate * self._kept_speed(job, type_, spread)
+
             # A job that was not measured on several servers does not run there.
             runs = rate > 0
             lost = self._seats.moved(self._seat[job], seats) * scenario.checkpoint_seconds * runs
@@ -160,6 +166,7 @@ class _SimulationRun:
             at = job * self._types + type_
             steps = np.minimum(self._whole.take(at), left)
             seconds = steps / self._rates.take(at)
+
         length = float(np.maximum.reduce(seconds))
         dropped = self._nobody
         if scenario.drops:
@@ -167,10 +174,12 @@ class _SimulationRun:
             self._failures[job] = np.where(failed, self._failures[job] + 1, 0)
             steps, seconds, dropped = steps * ~failed, seconds * ~failed, job[self._failures[job] >= _MAX_FAILURES]
             self._changed |= bool(failed.any())
+
         left -= steps
         finished = job[left <= 0]
         if finished.size:
             self._finish[finished] = self._now + seconds[left <= 0]
+
         self._left[job] = left
         self._left[dropped], self._finish[dropped] = 0, self._now + length
         of_seat, held = seconds, seconds
@@ -178,8 +187,10 @@ class _SimulationRun:
             of_seat = seconds[: len(chosen.first)].copy()
             np.maximum.at(of_seat, paired, seconds[len(chosen.first) :])
             held = (of_seat / np.where(chosen.second != NO_JOB, 2, 1))[seat]
+
         if self._servers:
             job, seats, held = (part[held > 0] for part in (job, seats, held))
+
         self._accounts.book(job, seats, held, of_seat * chosen.scale, chosen.type)
         self._close(length, of_seat, np.concatenate([finished, dropped]) if dropped.size else finished)
 
@@ -194,6 +205,7 @@ class _SimulationRun:
             moved = here[~np.isin(first, list(kept))]
             self._place[chosen.first[moved]] ^= 1
             self._place[chosen.second[moved][chosen.second[moved] != NO_JOB]] ^= 1
+
         return spread
 
     def _kept_speed(self, job: Ints, type_: Ints, spread: Bools) -> Floats:
@@ -222,6 +234,7 @@ class _SimulationRun:
             self.waiting -= int(((finished >= measured.start) & (finished < measured.stop)).sum())
             self.ended += int((finished < measured.stop).sum())
             self._changed = True
+
         self._dispatcher.book_round(seconds, finished)
 
 

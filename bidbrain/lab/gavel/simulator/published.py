@@ -51,6 +51,7 @@ def policy_of(name: str, switches: Set[str], throughputs: Throughputs, *, agnost
     if switches & {STEPS, CENTERED} and name in {"max-throughput", "min-cost"}:
         steps, centered = STEPS in switches, CENTERED in switches
         policy = partial(sum_policy, per_dollar=name == "min-cost", steps=steps, centered=centered)
+
     if BISECTED in switches and name == "makespan":
         policy = bisected_makespan_policy
     if STOPPED in switches and name == "max-min-fairness":
@@ -59,6 +60,7 @@ def policy_of(name: str, switches: Set[str], throughputs: Throughputs, *, agnost
         return policy
     if SPEEDS in switches and name in {"max-min-fairness", "finish-time-fairness", "makespan"}:
         return UniformSpeeds(policy, None if name == "max-min-fairness" else throughputs.reference)
+
     return Agnostic(policy)
 
 
@@ -81,10 +83,12 @@ def sum_policy(
         _, column, throughput = columns.progress
         per_price = throughput if price is None else throughput / price[columns.type[column]]
         worth = np.bincount(column, per_price, columns.count).astype(np.float64)
+
     program = LinearProgram(worth, np.zeros(columns.count), np.full(columns.count, INF), columns.limits())
     solution = Solver(program).optimum()
     if not centered:
         return allocation(problem, columns.matrix(solution.x), solution.value)
+
     time, workers = np.split(np.abs(solution.prices), [len(jobs.ids)])
     # The published solver stops a little short: the closer a share is to be worth its price, the more is left of it.
     # Who has more of that gets the idle workers.
@@ -108,6 +112,7 @@ def bisected_makespan_policy(problem: AllocationProblem, /) -> ClusterAllocation
             else:
                 low = middle
         low, high, top = top, 10 * top, 10 * top
+
     rows = _Rows(jobs.throughputs, jobs.scale, problem.cluster.workers, jobs.steps / reached, lifted=False)
     return allocation(problem, _shares_at_the_end(problem, rows), reached)
 
@@ -132,6 +137,7 @@ def _shares_at_the_end(problem: AllocationProblem, rows: "_Rows") -> Floats:
         except np.linalg.LinAlgError:
             # As near to a corner as rounding allows.
             break
+
     return np.where(problem.jobs.throughputs > 0, np.clip(point.shares(), 0.0, 1.0), 0.0)
 
 
@@ -159,6 +165,7 @@ class _Rows:
             time, done = time / row[2][:, None] / column, done / row[3][:, None] / column
             unit, of_level = unit * column, of_level * height
             units = [part * by for part, by in zip(units, row, strict=True)]
+
         self._cell, self._held, self._time, self._done, self._level = cell, held, time, done, level
         self.most = np.concatenate([0 * cells.ravel(), workers / units[1], 1 / units[2], -need / units[3]])
         self.unit, self._ends = np.append(unit.ravel(), of_level), np.cumsum([cells.size, len(workers), len(rate)])
@@ -285,11 +292,13 @@ class UniformSpeeds:
         believed = np.ones(jobs.throughputs.shape)
         if self._reference is not None:
             believed *= jobs.throughputs[:, [self._reference]]
+
         alike = replace(problem, jobs=replace(jobs, throughputs=believed))
         pace = (believed * isolated_shares(alike)).sum(axis=1).tolist()
         for name, now, left in zip(jobs.ids, pace, jobs.steps.tolist(), strict=True):
             past, before, steps = self._paces.get(name, (0.0, now, left))
             self._paces[name] = (past + (steps - left) / before if before else past, now, left)
+
         isolated = np.array([self._paces[name][0] for name in jobs.ids])
         shares = self._policy(replace(alike, jobs=replace(alike.jobs, isolated_seconds=isolated))).shares
         return allocation(problem, np.where(jobs.throughputs > 0, shares, 0.0), 0.0)
@@ -317,19 +326,23 @@ class LastTypeQueue:
             if waiting and scale[waiting[0]] <= free[kind] and rate[waiting[0]][kind] > 0:
                 self._type_of[waiting[0]] = kind
                 free[kind] -= scale[waiting.pop(0)]
+
         there = [kind for kind in np.argsort(problem.cluster.types).tolist() if free[kind] > 0]
         for name in waiting:
             room = [kind for kind in there if free[kind] >= scale[name]]
             if not room:
                 break
+
             drawn, kind = room[self._rng.randrange(len(room))], there[-1]
             if rate[name][kind] > 0:
                 self._type_of[name] = kind
                 free[kind] -= scale[name]
                 if free[kind] == 0:
                     there.remove(drawn)
+
         shares = np.zeros(problem.jobs.throughputs.shape)
         for m, name in enumerate(ids):
             if name in self._type_of:
                 shares[m, self._type_of[name]] = 1.0
+
         return ClusterAllocation(shares, np.zeros(len(ids)), 0.0)

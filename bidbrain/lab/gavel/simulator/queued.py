@@ -1,12 +1,12 @@
-"""The dispatcher of queues: what runs in a round is what `bidbrain.gavel.scheduler` decides."""
+"""The dispatcher of queues: what runs in a round is what `bidbrain.queue.scheduler` decides."""
 
 import numpy as np
 
 from bidbrain.arrays import Floats, Ints
-from bidbrain.gavel.queue import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
-from bidbrain.gavel.rounds import NO_JOB, RoundCandidates
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.lab.gavel.rounds import NO_JOB, RoundCandidates
 from bidbrain.lab.gavel.workload import ClusterSimulation
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
 
 
 class Queued:
@@ -33,6 +33,12 @@ class Queued:
 
     def dispatch(self, now: float, active: Ints, steps_left: Floats, *, changed: bool) -> RoundCandidates:  # noqa: ARG002
         """The jobs that hold machines in the scheduler's next round."""
+        budget = None
+        if self._budget is not None:
+            received = [part for mine in self._received.values() for part in mine.items()]
+            spent = sum((self._prices.get(kind, 0.0) * seconds / 3600 for kind, seconds in received), 0.0)
+            budget = max(self._budget - spent, 1e-9)
+
         jobs = {str(m): m for m in active.tolist()}
         queue = JobQueue(
             now,
@@ -40,7 +46,7 @@ class Queued:
             tuple(self._job(m, steps_left) for m in jobs.values()),
             self._terms,
             self._prices,
-            None if self._budget is None else max(self._budget - self._spent(), 1e-9),
+            budget,
         )
         self._last = next_round(queue, self._last)
         self.allocations += 1
@@ -67,11 +73,11 @@ class Queued:
         arrival, deadline = float(workload.arrival[m]), float(self._deadline[m])
         kind, since = self._held.get(m, ("", arrival))
         workers = int(workload.scale[m])
+        of_types = zip(scenario.cluster.types, self._rates[m].tolist(), strict=True)
+        rates = {name: rate for name, rate in of_types if rate}
         return QueueJob(
             name=str(m),
-            rates={
-                kind: rate for kind, rate in zip(scenario.cluster.types, self._rates[m].tolist(), strict=True) if rate
-            },
+            rates=rates,
             arrival=arrival,
             since=since,
             user=workload.owner[m] if workload.entities else "",
@@ -85,7 +91,3 @@ class Queued:
             held={kind: workers} if kind else {},
             swap_seconds=scenario.checkpoint_seconds,
         )
-
-    def _spent(self) -> float:
-        received = [part for mine in self._received.values() for part in mine.items()]
-        return sum((self._prices.get(kind, 0.0) * seconds / 3600 for kind, seconds in received), 0.0)

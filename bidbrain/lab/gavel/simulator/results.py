@@ -77,6 +77,7 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
     cost: Floats | None = None
     if usd_per_hour is not None:
         cost = np.asarray(outcome.held_seconds @ usd_per_hour / _SECONDS_PER_HOUR * workload.scale)
+
     results = []
     for m in scenario.measured:
         kind = workload.throughputs.kinds[int(workload.kind[m])]
@@ -101,6 +102,7 @@ def job_results(outcome: SimulationOutcome) -> list[SimulatedJob]:
                 dropped=bool(outcome.dropped[m]),
             )
         )
+
     return results
 
 
@@ -111,6 +113,7 @@ def _groups(results: Sequence[SimulatedJob]) -> tuple[JobGroup, ...]:
         by_name.setdefault(job.entity or f"priority {job.weight:g}", []).append(job)
     if len(by_name) == 1 and not results[0].entity:
         return ()
+
     return tuple(
         JobGroup(
             name,
@@ -127,12 +130,16 @@ def summarize(outcome: SimulationOutcome) -> SimulationSummary:
     results = job_results(outcome)
     done = [result for result in results if not result.dropped]
     held = [result.slo_met for result in results if result.slo_met is not None]
+    costs = [result.cost_usd for result in results if result.cost_usd is not None]
+    last = max(result.finish_seconds for result in results)
+    # Worker-seconds of jobs on several workers, and those that they had on several servers.
     wide = sum(sum(job.held_seconds.values()) * job.scale for job in results if job.scale > 1)
     spread = sum(job.spread_seconds * job.scale for job in results)
-    costs = [result.cost_usd for result in results if result.cost_usd is not None]
+    per_server = outcome.scenario.per_server
+
     return SimulationSummary(
         average_jct_seconds=float(np.mean([result.jct_seconds for result in done])),
-        makespan_seconds=max(result.finish_seconds for result in results) - results[0].arrival_seconds,
+        makespan_seconds=last - results[0].arrival_seconds,
         utilization=utilization(outcome),
         cost_usd=sum(costs) if costs else None,
         slo_violations=held.count(False) if held else None,
@@ -140,7 +147,7 @@ def summarize(outcome: SimulationOutcome) -> SimulationSummary:
         moves_per_job=float(np.mean([result.moves for result in results])),
         jobs=len(done),
         groups=_groups(results),
-        spread=None if outcome.scenario.per_server is None else spread / max(wide, 1.0),
+        spread=None if per_server is None else spread / max(wide, 1.0),
     )
 
 
@@ -161,6 +168,7 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
     rate = np.where(workload.scale[:, None] <= workers, workload.rates, 0.0) @ (workers / total)
     rho = np.full(len(rate), np.inf)
     times, there = _population(outcome)
+
     for scale in np.unique(workload.scale).tolist():
         share = np.minimum(total / (np.maximum(there, 1) * scale), 1.0)
         received = np.concatenate([[0.0], np.cumsum(np.diff(times) * share[:-1])])
@@ -169,6 +177,7 @@ def finish_time_fairness(outcome: SimulationOutcome) -> Floats:
         target = np.interp(arrival, times, received) + workload.steps[finished] / rate[finished]
         alone = np.interp(target, received, times) + np.maximum(target - received[-1], 0.0) / share[-1] - arrival
         rho[finished] = (outcome.finish[finished] - arrival) / alone
+
     return rho
 
 

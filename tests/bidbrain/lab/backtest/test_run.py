@@ -10,9 +10,8 @@ from bidbrain.billing import billing_rule
 from bidbrain.lab.backtest.results import JobResult, summarize
 from bidbrain.lab.backtest.run import backtest, portions, run_of, set_ups_in
 from bidbrain.lab.backtest.scenario import BadScenario, Scenario
-from bidbrain.strategies.base import Offer, Rent
+from bidbrain.strategies.base import Offer, Overheads, Rent
 from bidbrain.strategies.inputs import Checkpointing, mean_time_to_failure
-from bidbrain.values import Overheads
 from pricing_data.market import Market
 from pricing_data.series import PriceSeries
 from pricing_data.units import HOUR, SECOND, Span

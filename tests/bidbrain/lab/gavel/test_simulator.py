@@ -13,7 +13,7 @@ from bidbrain.arrays import Floats, Ints
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.base import Policy
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation
-from bidbrain.gavel.rounds import RoundCandidates
+from bidbrain.lab.gavel.rounds import RoundCandidates
 from bidbrain.lab.gavel.simulator.dispatch import ByShares, DispatchRules, InOrder
 from bidbrain.lab.gavel.simulator.engine import SimulationOutcome, Stalled, simulate
 from bidbrain.lab.gavel.simulator.results import finish_time_fairness, job_results, summarize, utilization

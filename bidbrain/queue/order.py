@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import log2
 
-from bidbrain.gavel.queue import FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
+from bidbrain.queue.values import FreeQuota, JobQueue, MeanMachines, QueueJob, QueueRound
 
 Pair = tuple[QueueJob, str]
 MachinesHeld = dict[str, dict[str, int]]
@@ -70,25 +70,31 @@ def filled(pairs: Sequence[Pair], free: FreeQuota, held: MachinesHeld) -> Machin
     for job, kind in pairs if free.room else ():
         if kind not in free.room:
             continue
+
         mine = given.get(job.name, {})
         have = sum(mine.values())
         if have >= job.most or (job.gang and mine and not job.interruptible):
             continue
         if mine and kind not in mine and not job.joins(kind, mine):
             continue
+
         count = min(job.most - have, free.machines(kind))
         if count <= 0 or (have + count < job.least and not _can_begin(job, kind, have, free)):
             continue
+
         free.take(kind, count)
         given[job.name] = {**mine, kind: mine.get(kind, 0) + count}
         if have + count < job.least:
             short[job.name] = job
+
     lacking = {name for name, job in short.items() if sum(given[name].values()) < job.least}
     if not lacking:
         return given
+
     for name in lacking:
         for kind, count in given.pop(name).items():
             free.take(kind, -count)
+
     return filled([pair for pair in pairs if pair[0].name not in lacking], free, given)
 
 
@@ -115,6 +121,7 @@ def move_up(
     for name, machines in running.items() if free.room else ():
         if name not in jobs or len(machines) != 1 or not jobs[name].interruptible:
             continue
+
         job, ((kind, count),) = jobs[name], machines.items()
         rates, own = job.rates, job.rates[kind]
         faster = [
@@ -124,12 +131,14 @@ def move_up(
         ]
         if not faster:
             continue
+
         rate, other = max(faster)
         if left(name) / count * 3600 * (1 / job.rates[kind] - 1 / rate) > job.swap_seconds:
             free.take(kind, -count)
             free.take(other, count)
             running[name] = {other: count}
             moved.append(name)
+
     return moved
 
 
@@ -138,11 +147,6 @@ def _part_of(job: QueueJob, machines: Mapping[str, int]) -> dict[str, int]:
     both = {kind: common for kind, count in job.held.items() if (common := min(count, machines.get(kind, 0)))}
     fewer = sum(machines.values()) < job.holds() and not job.gang
     return both if fewer and sum(both.values()) >= job.least else dict(job.held)
-
-
-def _stays(job: QueueJob, machines: Mapping[str, int]) -> bool:
-    """Whether it keeps some of its machines, a gang all of them."""
-    return bool(job.held) and (machines == job.held if job.gang else any(kind in machines for kind in job.held))
 
 
 def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[str, float]:
@@ -169,25 +173,32 @@ def ends_of(queue: JobQueue, pairs: Sequence[Pair], held: MachinesHeld) -> dict[
             before = holds.get(name)
             if before is not None and before[0] is machines:
                 continue
+
             if before is None:
-                stays = name in held or (not now and _stays(jobs[name], machines))
+                # At the beginning a job may keep some of its machines, a gang all of them.
+                own = jobs[name].held
+                keeps = machines == own if jobs[name].gang else any(kind in machines for kind in own)
+                stays = name in held or (not now and bool(own) and keeps)
                 since = now if stays and name not in moved else now + jobs[name].swap_seconds
             else:
-                left[name], since = (
-                    work_left(name),
-                    now + jobs[name].swap_seconds if name in moved else max(before[2], now),
-                )
+                left[name] = work_left(name)
+                since = now + jobs[name].swap_seconds if name in moved else max(before[2], now)
+
             speed = jobs[name].speed(machines)
             holds[name], until[name] = (machines, speed, since), since + left[name] / speed
+
         if not until:
             break
+
         now = min(until.values())
         for name in [name for name, end in until.items() if end <= now * (1 + 1e-9)]:
             ends[name] = now
             del until[name], holds[name]
             for kind, count in running.pop(name).items():
                 free.take(kind, -count)
+
         pairs = [pair for pair in pairs if pair[0].name not in ends]
+
     return ends
 
 
@@ -219,18 +230,22 @@ def best_list(
         search.tries_by_index(order)
         assert search.best is not None
         return search.best
+
     bases = _base_orders(queue, jobs)
     if last:
         # Of lists that are as good, the one of before stays.
         search.tries_order(sorted(bases[0], key=lambda job: last.get(job.name, -1)))
+
     for order in bases:
         search.tries_order(order)
     search.tries_by_index(bases[0])
+
     if len(jobs) <= _ALL_ORDERS:
         for every in permutations(bases[0]):
             search.tries_order(every)
     else:
         search.moves_jobs()
+
     assert search.best is not None
     return search.best
 
@@ -306,20 +321,23 @@ def as_foreseen(queue: JobQueue, jobs: Sequence[QueueJob], previous: QueueRound)
     """Whether the last round knew the quotas, and these jobs, as they are."""
     if queue.quotas != previous.queue.quotas or must_go_first(queue):
         return False
+
     known = {job.name: job for job in previous.queue.jobs}
     here = {job.name for job in queue.jobs}
     if not all(name in here or _ended_in_time(job, queue, previous) for name, job in known.items()):
         return False
+
     for job in jobs:
         before = known.get(job.name)
         if before is None or job.rates.keys() != before.rates.keys():
             return False
         if _terms(job, queue) != _terms(before, previous.queue):
             return False
-        if any(
-            abs(rate / before.rates[kind] - 1) > _SAME_RATE for kind, rate in job.rates.items() if before.rates[kind]
-        ):
+
+        changes = [rate / before.rates[kind] - 1 for kind, rate in job.rates.items() if before.rates[kind]]
+        if any(abs(change) > _SAME_RATE for change in changes):
             return False
+
     return True
 
 
@@ -368,11 +386,13 @@ def _score(queue: JobQueue, jobs: Sequence[QueueJob], ends: Mapping[str, float])
         if end is None:
             # It runs on nothing that the quotas hold.
             continue
+
         over = queue.now + end - _due(job)
         late += over > 0
         lateness += max(over, 0.0)
         total += job.weight * end
         last = max(last, end)
+
     mean = total / sum(job.weight for job in jobs)
     # Lists that differ by less are alike: the first that was tried stays.
     return (late, round(lateness, 1), round(mean + _LAST_COUNTS * last, 1))
@@ -391,6 +411,7 @@ def default_shares(
         movable = {job.name: job for job in queue.jobs if job.name not in fixed}
         move_up(movable, begin, lambda name: length_of(movable[name], queue), free)
         return filled(ordered.pairs, free, begin), ordered.names()
+
     order = tuple(name for ordered in lists.values() for name in ordered.names())
     return shared_by_users(queue, {user: ordered.pairs for user, ordered in lists.items()}), order
 
@@ -434,8 +455,10 @@ class _Growth:
                 pairs.pop(0)
             if pairs:
                 growing[user] = pairs[0]
+
         if not growing:
             return False
+
         lowest = min(self._level[user] for user in growing)
         now = {user: pair for user, pair in growing.items() if self._level[user] <= lowest + _NOTHING}
         steps = [self._level[user] - lowest for user in growing if user not in now]
@@ -444,6 +467,7 @@ class _Growth:
         for user, (_, kind) in now.items():
             for number, use in self._free.uses(kind):
                 used[number] = used.get(number, 0.0) + use * self._weight[user]
+
         steps += [self._free.left(number) / use for number, use in used.items()]
         for user, (job, kind) in now.items():
             self._gives(job, kind, min(steps) * self._weight[user])

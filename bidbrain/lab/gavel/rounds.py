@@ -75,12 +75,14 @@ class RoundChoice:
                 job, mate, kind = first[at], second[at], self._type[at]
                 if busy[job] or busy[mate] or scale[at] > free[kind]:
                     continue
+
                 chosen.append(at)
                 busy[job] = busy[mate] = True
                 busy[NO_JOB] = False
                 free[kind] -= scale[at]
                 if order is not None and free[kind] <= 0:
                     break
+
         return np.array(chosen, dtype=np.int64)
 
 
@@ -109,9 +111,11 @@ class Servers:
                 for server in sorted(room or range(len(free)), key=lambda at: (free[at] if room else -free[at], at)):
                     if count := min(free[server], left):
                         place[server], left = count, left - count
+
             for server, count in place.items():
                 free[server] -= count
             placed[job] = place
+
         kept = {job for job, place in placed.items() if place == self._held.get(job)}
         self._held = placed
         return {job for job, place in placed.items() if len(place) > 1}, kept
@@ -130,22 +134,26 @@ def by_placement(problem: AllocationProblem, policy: Policy) -> tuple[Allocation
     placement, cluster, jobs = problem.placement, problem.cluster, problem.jobs
     if placement is None:
         return problem, policy(problem)
+
     scale, count, kinds = scale_of_rows(problem), len(jobs.ids), placement.kinds(jobs.scale)
     prefers = np.zeros((len(scale), len(cluster.types)), dtype=bool)
     fits = jobs.scale[:, None] <= placement.per_server
     prefers[:count] = jobs.throughputs > np.where(fits, placement.together, 0.0)
     mean = jobs.throughputs
+
     for _ in range(_MAX_PLACINGS):
         allocation, believed = policy(replace(problem, jobs=replace(jobs, throughputs=mean))), mean
         together = np.where(prefers, 0.0, allocation.shares)
         for kind in np.flatnonzero(np.isfinite(placement.per_server)).tolist():
             size = float(placement.per_server[kind])
             together[:, kind] *= _share_on_one_server(together[:, kind], scale, float(cluster.workers[kind]), size)
+
         apart, share = allocation.shares - together, allocation.shares[:count]
         progress = placement.together * together[:count] + placement.spread * apart[:count]
         mean = np.divide(progress, share, out=mean.copy(), where=share > _SAME)
         if np.allclose(mean, believed, rtol=_PLACED):
             break
+
     lost = (apart[:count] > _SAME) & (placement.spread <= 0)
     messages = tuple(
         f"job {jobs.ids[m]!r}: no server of {cluster.types[kind]} has room for its {jobs.scale[m]} workers in"
@@ -173,9 +181,11 @@ def by_placement(problem: AllocationProblem, policy: Policy) -> tuple[Allocation
     if hours is not None:
         part = np.divide(together, allocation.shares, out=1.0 - prefers, where=allocation.shares > _SAME)
         hours = both(hours * part, hours * (1 - part))
+
     if pieces is not None:
         at = len(cluster.types) + np.searchsorted(kinds, pieces.type)
         pieces = replace(pieces, type=np.where(prefers[pieces.row, pieces.type], at, pieces.type))
+
     return of_both, replace(
         allocation,
         shares=shares,
@@ -198,7 +208,9 @@ def _share_on_one_server(shares: Floats, scale: Floats, workers: float, size: fl
             rooms[room] -= taken
             rooms[room - jobs * need] = rooms.get(room - jobs * need, 0.0) + taken
             left -= taken * jobs
+
         part[alike] = 1 - left / total if total > 0 else 0.0
+
     return part
 
 
@@ -218,6 +230,7 @@ def _joined(parts: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
     first = next(ordered, None)
     if first is None:
         return
+
     row, kind, begun, until, held = first
     for next_row, next_kind, start, end, share in ordered:
         alike = next_row == row and next_kind == kind and abs(share - held) <= _SAME
@@ -225,6 +238,7 @@ def _joined(parts: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
             yield PlannedPiece(row, kind, begun, until, held)
             row, kind, begun, held = next_row, next_kind, start, share
         until = end
+
     yield PlannedPiece(row, kind, begun, until, held)
 
 
@@ -240,8 +254,10 @@ def timetable(problem: AllocationProblem, allocation: ClusterAllocation) -> list
         order = order[(columns.share * (columns.end - columns.start))[order] > _NO_HOURS * 3600]
         ordered = (getattr(columns, name)[order].tolist() for name in PlannedPiece._fields)
         table = list(_joined(map(PlannedPiece, *ordered)))
+
     if allocation.hours is not None:
         table += _in_free_time(problem, allocation.hours, table)
+
     return sorted(table, key=lambda piece: (piece.row, piece.start))
 
 
@@ -254,6 +270,7 @@ def _in_free_time(problem: AllocationProblem, hours: Floats, fixed: list[Planned
     free = [_FreeWorkers(*pair) for pair in zip(problem.cluster.workers.tolist(), held, strict=True)]
     others = [row for row in np.flatnonzero(hours.sum(axis=1) > _NO_HOURS).tolist() if row not in planned]
     arrival = problem.jobs.arrival
+
     for row in sorted(others, key=lambda row: float(arrival[row]) if row < len(arrival) else np.inf):
         begin = 0.0
         for kind in np.flatnonzero(hours[row] > _NO_HOURS).tolist():
@@ -288,7 +305,9 @@ class _FreeWorkers:
                 self._free[place] = max(self._free[place] - scale * share, 0.0)
                 seconds -= share * (end - start)
                 yield start, end, share
+
             place += 1
+
         while self._first < len(self._free) - 1 and self._free[self._first] <= _SAME:
             self._first += 1
 

@@ -7,9 +7,9 @@ with all jobs as short, and with all as long as they may be. The scheduler itsel
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bidbrain.gavel.order import length_of
-from bidbrain.gavel.queue import MEAN_COMPLETION, JobQueue, QueueJob, QueueRound
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.queue.order import length_of
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import MEAN_COMPLETION, JobQueue, QueueJob, QueueRound
 
 _MAX_ROUNDS = 3000
 _FINE_ROUNDS = 150
@@ -70,27 +70,38 @@ def played(queue: JobQueue, previous: QueueRound | None, lengths: Mapping[str, f
     turns: dict[str, list[PlannedTurn]] = {job.name: [] for job in queue.jobs}
     ends = {name: 0.0 for name, work in left.items() if work <= 0}
     queue = replace(queue, jobs=tuple(job for job in queue.jobs if job.name not in ends))
+
     for number in range(_MAX_ROUNDS):
         if not queue.jobs or all(left[job.name] == float("inf") for job in queue.jobs):
             break
+
         before_that, previous = previous, next_round(queue, previous)
         length = queue.terms.round_seconds * 2.0 ** max(0, number // _FINE_ROUNDS - 1)
         if before_that is not None and before_that.machines == previous.machines:
             length = max(length, unchanged_seconds(previous))
-        jobs = [_with(job, previous, queue.now) for job in queue.jobs]
-        for before, job in zip(queue.jobs, jobs, strict=True):
-            delay[job.name] = job.swap_seconds if job.holds() and not before.holds() else delay[job.name]
+
+        jobs = []
+        for job in queue.jobs:
+            held = previous.machines.get(job.name, {})
+            if held and not job.holds():
+                delay[job.name] = job.swap_seconds
+            since = job.since if bool(held) == bool(job.holds()) else queue.now
+            jobs.append(replace(job, held=held, since=since))
+
         running = [job for job in jobs if job.holds()]
         soonest = [delay[job.name] + left[job.name] / job.speed(job.held) for job in running]
         if not running and all(job.since == queue.now for job in jobs) and number:
             break
+
         step = min([length, *soonest])
         jobs = [_after(job, step, delay, left, turns, queue.now - began) for job in jobs]
         now = queue.now + step
         for job, seconds in zip(running, soonest, strict=True):
             if seconds <= step * (1 + _DONE):
                 ends[job.name] = now - began
+
         queue = replace(queue, now=now, jobs=tuple(job for job in jobs if job.name not in ends))
+
     return {name: JobCourse(tuple(_merged(parts)), ends.get(name)) for name, parts in turns.items()}
 
 
@@ -100,6 +111,7 @@ def unchanged_seconds(decided: QueueRound) -> float:
     guessed = any(job.work is None and job.work_high is None for job in queue.jobs)
     if queue.terms.policy != MEAN_COMPLETION or guessed or any(abs(part - round(part)) > _WHOLE for part in parts):
         return 0.0
+
     length = queue.terms.round_seconds
     limit = queue.terms.max_wait_rounds * length
     changes = [job.since + (length if job.holds() else limit) - queue.now for job in queue.jobs]
@@ -111,22 +123,17 @@ def _joined(job: QueueJob, plays: list[dict[str, JobCourse]]) -> JobOutlook:
     courses = [play[job.name] for play in plays]
     starts = [course.turns[0].start if course.turns else course.end for course in courses]
     ends = [course.end for course in courses]
+    known_starts = [start for start in starts if start is not None]
+    known_ends = [end for end in ends if end is not None]
     return JobOutlook(
         job.name,
         courses[0].turns,
         ends[0],
-        min((start for start in starts if start is not None), default=None),
-        None if None in starts else max(start for start in starts if start is not None),
-        min((end for end in ends if end is not None), default=None),
-        None if None in ends else max(end for end in ends if end is not None),
+        earliest_start=min(known_starts, default=None),
+        latest_start=None if None in starts else max(known_starts),
+        earliest_end=min(known_ends, default=None),
+        latest_end=None if None in ends else max(known_ends),
     )
-
-
-def _with(job: QueueJob, decided: QueueRound, now: float) -> QueueJob:
-    """The job with the machines of the round."""
-    held = decided.machines.get(job.name, {})
-    since = job.since if bool(held) == bool(job.holds()) else now
-    return replace(job, held=held, since=since)
 
 
 def _after(
@@ -140,6 +147,7 @@ def _after(
     """The job after it held its machines for a time."""
     if not job.holds():
         return job
+
     done = max(step - delay[job.name], 0.0) * job.speed(job.held)
     delay[job.name] = max(delay[job.name] - step, 0.0)
     left[job.name] -= done

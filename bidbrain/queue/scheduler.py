@@ -12,19 +12,20 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from bidbrain.gavel.order import MachinesHeld, as_foreseen, default_shares, length_of, must_go_first
+from bidbrain.gavel import POLICIES
 from bidbrain.gavel.policies import policy_named
 from bidbrain.gavel.policies.linear import BudgetTooLow
 from bidbrain.gavel.problem import AllocationProblem, Cluster, ClusterAllocation, ClusterJobs, Entity
-from bidbrain.gavel.queue import (
+from bidbrain.queue.order import MachinesHeld, as_foreseen, default_shares, length_of, must_go_first
+from bidbrain.queue.values import (
     MEAN_COMPLETION,
-    POLICIES,
     BadQueue,
     FreeQuota,
     JobQueue,
     MeanMachines,
     QueueJob,
     QueueRound,
+    QueueUser,
 )
 
 _BUDGETED = "makespan-within-budget"
@@ -54,6 +55,7 @@ def next_round(queue: JobQueue, previous: QueueRound | None = None) -> QueueRoun
         shares, remarks = previous.shares, previous.remarks
     else:
         shares, remarks = published_shares(queue)
+
     owed = _owed(queue, previous, shares)
     machines = _handed_out(queue, shares, owed, fixed, order)
     return QueueRound(queue, shares, owed, machines, order, kept, remarks)
@@ -76,6 +78,7 @@ def _kept(queue: JobQueue) -> dict[str, str]:
     for job in queue.jobs:
         if not job.holds():
             continue
+
         seconds = length_of(job, queue) / max(job.speed(job.held), 1e-300)
         if not job.interruptible:
             kept[job.name] = "would lose its work"
@@ -85,6 +88,7 @@ def _kept(queue: JobQueue) -> dict[str, str]:
             kept[job.name] = "began less than a round ago"
         elif job.paid_until - queue.now >= queue.terms.round_seconds:
             kept[job.name] = f"paid for another {job.paid_until - queue.now:.0f} s"
+
     return kept
 
 
@@ -104,7 +108,9 @@ def _owed(queue: JobQueue, previous: QueueRound | None, shares: MeanMachines) ->
                 debt += previous.shares.get(job.name, {}).get(kind, 0.0) * seconds - got
                 most = _MAX_DEBT_ROUNDS * queue.terms.round_seconds * job.most + _SWAP_PAYS * job.swap_seconds
                 debt = min(max(debt, -most), most)
+
             owed.setdefault(job.name, {})[kind] = debt
+
     return owed
 
 
@@ -117,6 +123,7 @@ def _handed_out(
         if job.name in fixed:
             for kind, count in job.held.items():
                 deal.gives(job, kind, min(count, deal.free.machines(kind)))
+
     frugal = queue.terms.policy in _FRUGAL
     deal.by_priority(shares, only_owed=frugal)
     if not frugal:
@@ -124,6 +131,7 @@ def _handed_out(
         jobs = [named[name] for name in order]
         first = must_go_first(queue)
         deal.what_is_left([*first, *(job for job in jobs if job not in first)])
+
     return {name: given for name, kinds in deal.given.items() if (given := {k: n for k, n in kinds.items() if n})}
 
 
@@ -150,6 +158,7 @@ class _Deal:
                 for kind, share in sorted(shares.get(job.name, {}).items())
                 if share > 0 and job.rates.get(kind, 0.0) > 0
             ]
+
         heapify(claims)
         while claims:
             late, number, kind = heappop(claims)
@@ -159,6 +168,7 @@ class _Deal:
             if current > late + 1e-9:
                 heappush(claims, (current, number, kind))
                 continue
+
             if only_owed and late >= -1e-9:
                 return
             if self._begins_or_grows(job, kind, step, shares):
@@ -174,6 +184,7 @@ class _Deal:
                 wanted = min(count - have, room, self.free.machines(kind))
                 if wanted > 0 and (have or wanted >= job.least) and job.joins(kind, self.given[job.name]):
                     self.gives(job, kind, wanted)
+
         for job in jobs:
             kinds = sorted(job.rates, key=lambda kind: (-job.rates[kind], kind))
             for kind in kinds:
@@ -188,22 +199,27 @@ class _Deal:
         full = sum(self.given[job.name].values()) + step > job.most or job.is_complete()
         if full or not job.joins(kind, self.given[job.name]):
             return False
+
         here = min(step, self.free.machines(kind))
         if here == step or (here and not job.gang):
             others = sorted(shares[job.name], key=lambda other: (-shares[job.name][other], other))
             parts, lacking = [(kind, here)], step - here
             self.gives(job, kind, here)
+
             for other in others if lacking else ():
                 works = other != kind and job.rates.get(other) and job.joins(other, self.given[job.name])
                 count = min(lacking, self.free.machines(other)) if works else 0
                 self.gives(job, other, count)
                 parts.append((other, count))
                 lacking -= count
+
             if not lacking:
                 return True
+
             for other, count in parts:
                 self.free.take(other, -count)
                 self.given[job.name].pop(other, None)
+
         return False
 
     def _lag(self, job: QueueJob, kind: str, share: float, step: int) -> float:
@@ -225,11 +241,13 @@ def published_shares(queue: JobQueue) -> tuple[MeanMachines, tuple[str, ...]]:
         raise BadQueue(
             f"policy {queue.terms.policy!r} is not one of a queue (known: {', '.join((MEAN_COMPLETION, *POLICIES))})"
         )
+
     pools = _pools(queue)
     prices = queue.usd_per_hour if queue.terms.policy in _FRUGAL else {}
     jobs = [job for job in queue.jobs if any(_type_in(pool, job, prices) for pool in pools)]
     if not jobs:
         return {}, ()
+
     chosen = [[_type_in(pool, job, prices) for pool in pools] for job in jobs]
     problem = _problem(queue, jobs, chosen, pools)
     allocation, low = _allocated(queue.terms.policy, problem)
@@ -288,26 +306,36 @@ def _problem(
         price = np.array(
             [min((queue.usd_per_hour[k] for k in pool if k in queue.usd_per_hour), default=1.0) for pool in pools]
         )
+
     least = np.array([job.least for job in jobs])
-    rates = np.array(
-        [[job.rates[kind] if kind else 0.0 for kind in kinds] for job, kinds in zip(jobs, chosen, strict=True)]
-    )
-    scale = np.maximum(np.minimum([job.most for job in jobs], np.where(rates > 0, workers, 0).sum(axis=1)), least)
-    now, users = queue.now, queue.terms.users
-    entities = tuple(
-        Entity(name, users[name].weight if name in users else 1.0, users[name].policy if name in users else "fairness")
-        for name in sorted({job.user for job in jobs})
-    )
+    rows = []
+    for job, kinds in zip(jobs, chosen, strict=True):
+        rows.append([job.rates[kind] if kind else 0.0 for kind in kinds])
+    rates = np.array(rows)
+    # No job holds more than its types have.
+    there = np.where(rates > 0, workers, 0).sum(axis=1)
+    most = np.minimum([job.most for job in jobs], there)
+    scale = np.maximum(most, least)
+    # A job with a fixed time takes it on however many machines.
+    timed = [[job.timed] for job in jobs]
+    throughputs = np.where(timed, rates > 0, rates * scale[:, None]) / 3600
+
+    arrival = np.array([job.arrival for job in jobs])
+    deadline = np.array([np.inf if job.deadline is None else job.deadline for job in jobs])
+    entities = []
+    for name in sorted({job.user for job in jobs}):
+        user = queue.terms.users.get(name, QueueUser())
+        entities.append(Entity(name, user.weight, user.policy))
+
     columns = ClusterJobs(
         ids=tuple(job.name for job in jobs),
-        # A job with a fixed time takes it on however many machines.
-        throughputs=np.where([[job.timed] for job in jobs], rates > 0, rates * scale[:, None]) / 3600,
+        throughputs=throughputs,
         scale=scale.astype(np.int64),
         weight=np.array([job.weight for job in jobs]),
         steps=np.array([length_of(job, queue) for job in jobs]),
-        elapsed_seconds=np.array([now - job.arrival for job in jobs]),
-        slo_seconds=np.array([np.inf if job.deadline is None else job.deadline - job.arrival for job in jobs]),
-        arrival=np.array([job.arrival for job in jobs]),
+        elapsed_seconds=queue.now - arrival,
+        slo_seconds=deadline - arrival,
+        arrival=arrival,
         entity=tuple(job.user for job in jobs),
         least=least,
     )
@@ -315,4 +343,5 @@ def _problem(
     budget = queue.budget_usd
     if budget is None and all(job.budget_usd is not None for job in jobs):
         budget = sum(job.budget_usd for job in jobs if job.budget_usd is not None)
-    return AllocationProblem(cluster, columns, None, entities, budget)
+
+    return AllocationProblem(cluster, columns, None, tuple(entities), budget)

@@ -15,7 +15,7 @@ from bidbrain.gavel.policies.fairness import makespan_policy
 from bidbrain.gavel.policies.linear import makespan_within_budget_policy
 from bidbrain.gavel.policies.min_cost_slo import min_cost_slo_policy
 from bidbrain.gavel.problem import AllocationProblem, ClusterAllocation, scale_of_rows
-from bidbrain.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, Servers, timetable
+from bidbrain.lab.gavel.rounds import NO_JOB, PlannedPiece, RoundCandidates, RoundChoice, Servers, timetable
 from tests.bidbrain.gavel.problems import problem, random_problem
 from tests.bidbrain.gavel.test_deadline_packing import colliding
 

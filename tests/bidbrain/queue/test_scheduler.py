@@ -8,20 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bidbrain.gavel import order, outlook as outlooks
-from bidbrain.gavel.outlook import JobOutlook, outlook
-from bidbrain.gavel.queue import (
-    POLICIES,
-    BadQueue,
-    FreeQuota,
-    JobQueue,
-    QueueJob,
-    QueueQuota,
-    QueueRound,
-    QueueTerms,
-    QueueUser,
-)
-from bidbrain.gavel.scheduler import next_round
+from bidbrain.gavel import POLICIES
+from bidbrain.queue import order, outlook as outlooks
+from bidbrain.queue.outlook import JobOutlook, outlook
+from bidbrain.queue.scheduler import next_round
+from bidbrain.queue.values import BadQueue, FreeQuota, JobQueue, QueueJob, QueueQuota, QueueRound, QueueTerms, QueueUser
 
 HOUR = 3600.0
 

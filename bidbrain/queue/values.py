@@ -1,4 +1,10 @@
-"""A queue of jobs that share quotas, and a round of it: plain values that the scheduler reads and decides."""
+"""A queue of jobs that share quotas, and a round of it: plain values that the scheduler reads and decides.
+
+Three doors lead here. The log keeps a row for each job that joins or leaves and for each decided round, and folds them
+to these values again; a plan makes a waiting job's claim, and plays the queue forward; a launch decides the next round
+and takes its part of the quotas. All of them ask `bidbrain.queue.scheduler`, so that what a plan says is what a launch
+does. A round is a function of the queue and the round before it: nothing here may read a clock, a file or a setting.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,21 +14,6 @@ from bidbrain.errors import BidBrainError
 
 MEAN_COMPLETION = "mean-completion"
 """The policy of a queue that names none."""
-POLICIES = (
-    "max-min-fairness",
-    "finish-time-fairness",
-    "makespan",
-    "shortest-job-first",
-    "fifo",
-    "min-cost",
-    "min-cost-slo",
-    "makespan-within-budget",
-    "max-throughput",
-    "hierarchical",
-)
-"""The published policies that a queue may have, next to the default."""
-ENTITY_POLICIES = ("fairness", "fifo")
-"""The orders of a user's jobs under `hierarchical`."""
 ROUND_SECONDS = 360.0
 MAX_WAIT_ROUNDS = 240
 
@@ -203,6 +194,7 @@ class FreeQuota:
                 if use > 0:
                     self._uses[kind].append((number, use))
                     self._kinds[number].append(kind)
+
         self.room = dict[str, int]()
         self._count(self._uses)
 
