@@ -33,7 +33,7 @@ from spotctl.home.installation import INTENT_TAG
 if TYPE_CHECKING:
     from bidbrain.outbid.record import HostRecord
     from pricing_data.series import PriceSeries
-    from spotctl.clouds.doctor import Check
+    from spotctl.clouds.doctor import Requirement
     from spotctl.home.quotas import Quota
 
 
@@ -385,7 +385,7 @@ class CloudProvider(ABC):
         """An order of a small spot machine where this computer rents by default; None: the cloud checks no orders."""
         return None
 
-    def checks(self, request: MachineRequest) -> Sequence[Check]:
+    def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         """The conditions for serving a request; checking them changes nothing."""
         return ()
 
