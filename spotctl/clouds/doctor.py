@@ -1,4 +1,9 @@
-"""`Finding`: the result of one check, what to do about it, and the findings that every cloud has."""
+"""What every cloud needs before machines are rented: requirements, and the findings about them.
+
+A cloud lists its requirements as rows (`Requirement`): a title, and a call that looks one thing up.
+One engine makes the calls and judges what they say or raise: `finding_of`. So `doctor`,
+`plan --check`, launches and `try` say the same of the same account. A call never changes anything.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from pricing_data.errors import AccessDenied, CloudError, MissingCredentials, UnknownResource
@@ -74,45 +80,50 @@ def exit_code(findings: Iterable[Finding]) -> int:
 RESERVED = "reserved machines count against none"
 
 
-class Check(NamedTuple):
-    """A condition for renting machines: `call` says what was found, or raises the error of an order, whose
-    message ends with the cure. Without the permission, an `optional` check is left out; one of a `note` says what
-    cannot be checked."""
+class Requirement(NamedTuple):
+    """What an account or an order needs.
 
-    what: str
+    `call` says what was found, or raises the error of an order, whose message ends with the cure.
+    Without the permission for the call, an `optional` requirement is left out. A `note` says what
+    cannot be looked up. What is missing is `access` where nothing is shared with an unknown caller.
+    """
+
+    title: str
     call: Callable[[], str]
     optional: bool = False
     note: bool = False
+    access: bool = False
 
 
-def finding_of(cloud: str, check: Check) -> Finding:
-    """The finding of a check. What a cloud does not know yet, and what it did not answer, are notes."""
+def finding_of(cloud: str, requirement: Requirement) -> Finding:
+    """The verdict on a requirement.
+
+    What a cloud does not know yet, and what it did not answer, are notes.
+    """
+    what, call, is_optional, is_note, is_access = requirement
     try:
-        return Finding(cloud, check.what, Level.NOTE if check.note else Level.GOOD, check.call())
+        return Finding(cloud, what, Level.NOTE if is_note else Level.GOOD, call())
     except (SpotctlError, CloudError) as error:
         problem, said, cure = str(error).rpartition("; ")
-        denied = getattr(error, "scope", None) is Scope.ORGANISATION or isinstance(error, NotPermitted | AccessDenied)
-        level = Level.NO_ACCESS if denied else Level.FAILS
-        unknown = (NotYet, Throttled, Unanswered, *((NotPermitted, AccessDenied) if check.optional else ()))
+        refusals = (NotPermitted, AccessDenied)
+        access = (*refusals, MissingCredentials, UnknownResource) if is_access else refusals
+        is_denied = getattr(error, "scope", None) is Scope.ORGANISATION or isinstance(error, access)
+        level = Level.NO_ACCESS if is_denied else Level.FAILS
+        unknown = (NotYet, Throttled, Unanswered, *(refusals if is_optional else ()))
         if isinstance(error, unknown):
             level = Level.NOTE
+
         scope = Scope.ACCOUNT
         if isinstance(error, ProviderError) and action_for(error) is ErrorAction.OTHER_MARKET:
             scope = error.scope
-        return Finding(
-            cloud,
-            check.what,
-            level,
-            problem or str(error),
-            cure if said else f"correct [{cloud}] in config.toml",
-            scope,
-        )
+        cure = cure if said else f"correct [{cloud}] in config.toml"
+        return Finding(cloud, what, level, problem or str(error), cure, scope)
 
 
-def all_found(cloud: str, checks: Sequence[Check]) -> list[Finding]:
-    """The findings of checks, which are made at the same time."""
+def all_found(cloud: str, requirements: Sequence[Requirement]) -> list[Finding]:
+    """The verdicts on requirements, which are looked up at the same time."""
     with ThreadPoolExecutor(AT_A_TIME, f"{cloud}-check") as pool:
-        return list(pool.map(lambda check: finding_of(cloud, check), checks))
+        return list(pool.map(partial(finding_of, cloud), requirements))
 
 
 TIMEOUT_SECONDS = 5.0

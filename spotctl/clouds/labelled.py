@@ -79,52 +79,74 @@ class LabelledProvider(CloudProvider):
     def _fill(self, order: Order, offers: Iterator[Purchase], request: MachineRequest) -> None:
         """Buys the machines that an order lacks. NoCapacity: there is none."""
         for index in range(request.count):
-            placed = order.machine(index)
-            if placed is not None and placed.number is None:
-                placed = self._asked_before(order, placed)
-            if placed is None:
-                placed = self._place(order, index, offers)
-            if placed is None:
+            placed = order.machines[index] if index < len(order.machines) else None
+            if placed is not None and placed.is_checked:
+                continue
+
+            number = None
+            if placed is not None:
+                number = self._asked_before(order, placed) if placed.number is None else placed.number
+            if number is None:
+                number = self._bought(order, index, offers)
+            if number is None:
                 break
-            if placed.number is not None and not placed.is_checked:
-                self.read_back(placed.number, order.bid)
-                self._ledger.change_machine(order.key, index, lambda placed: replace(placed, is_checked=True))
-        if not self._ledger.change(order.key, lambda order: replace(order, closed=bool(order.machines))).machines:
+
+            self.read_back(number, order.bid)
+            with self._ledger.order(order.key) as changed:
+                changed.machines[index].is_checked = True
+
+        with self._ledger.order(order.key) as changed:
+            changed.closed = bool(changed.machines)
+        if not changed.closed:
             price = "on demand" if request.bid is None else f"for {bid_usd(request.bid)} an hour"
             raise NoCapacity(f"{request.market}: no host has a machine {price} now")
 
-    def _asked_before(self, order: Order, placed: Placed) -> Placed | None:
-        """A machine that was asked for without an answer; None if it does not exist. Unanswered: it is too early."""
-        for number, listed in self.instances().items():
-            if (listed.label.order, listed.label.index) == (order.key, placed.index):
-                return self._numbered(order, placed.index, number)
-        # The answer can have been lost long after the note, which comes before all waiting of the call.
-        now = self.now()
-        since = now if placed.sought is None else placed.sought
-        self._ledger.change_machine(order.key, placed.index, lambda placed: replace(placed, sought=since))
-        if now - since < self._ledger.times.listed_within:
-            raise Unanswered(f"{order.market}: an order had no answer, and the list may not show it yet; try again")
-        self._ledger.change(order.key, partial(Order.without, index=placed.index))
-        return None
+    def _asked_before(self, order: Order, asked: Placed) -> int | None:
+        """The number of a machine that was asked for without an answer; None if it does not exist.
 
-    def _place(self, order: Order, index: int, offers: Iterator[Purchase]) -> Placed | None:
-        """Takes the first of these offers that is still there, and notes before that it may; None if none is."""
+        Unanswered: it is too early to say.
+        """
+        listed = {(own.label.order, own.label.index): number for number, own in self.instances().items()}
+        number, now = listed.get((order.key, asked.index)), self.now()
+        # The answer can have been lost long after the note, which comes before all waiting of the call.
+        since = now if asked.sought is None else asked.sought
+        is_lost = number is None and now - since >= self._ledger.times.listed_within
+
+        with self._ledger.order(order.key) as changed:
+            placed = changed.machines[asked.index]
+            placed.number, placed.sought = number, since if number is None else now
+            if is_lost:
+                changed.machines.remove(placed)
+        if number is None and not is_lost:
+            unknown = "an order had no answer, and the list may not show it yet; try again"
+            raise Unanswered(f"{order.market}: {unknown}")
+        return number
+
+    def _bought(self, order: Order, index: int, offers: Iterator[Purchase]) -> int | None:
+        """Takes the first of these offers that is still there; None if none is.
+
+        It is noted before each try that the machine may exist.
+        """
         for offer in offers:
-            self._ledger.change(order.key, partial(Order.having, machine=Placed(index, self.now(), host=offer.host)))
+            with self._ledger.order(order.key) as changed:
+                changed.machines.insert(index, Placed(index, self.now(), host=offer.host))
             try:
-                return self._numbered(order, index, offer.buy(order.label(index)))
+                number = offer.buy(order.label(index))
             except Unanswered:
                 raise
             except SpotctlError as error:
                 # It was refused, so nothing was made.
-                self._ledger.change(order.key, partial(Order.without, index=index))
+                with self._ledger.order(order.key) as changed:
+                    del changed.machines[index]
                 if not isinstance(error, NoCapacity):
                     raise
-        return None
+                continue
 
-    def _numbered(self, order: Order, index: int, number: int) -> Placed:
-        now = self.now()
-        return self._ledger.change_machine(order.key, index, lambda placed: replace(placed, number=number, sought=now))
+            with self._ledger.order(order.key) as changed:
+                changed.machines[index].number = number
+                changed.machines[index].sought = self.now()
+            return number
+        return None
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
         """See `CloudProvider`. What is missing from the cloud's list is known from the orders of this home."""
@@ -144,11 +166,14 @@ class LabelledProvider(CloudProvider):
 
     def _ordered(self, order: Order, placed: Placed, number: int, listed: Listed | None, now: int) -> Machine:
         """A machine of an order; what the list says of it is noted there."""
-        shown = None if listed is None else listed.state
-        seen = partial(Placed.seen, shown=shown, now=now, times=self._ledger.times)
-        if seen(placed) != placed:
-            placed = self._ledger.change_machine(order.key, placed.index, seen)
-        state, bid = placed.state(shown), None if listed is None else listed.bid
+        shown, before = None if listed is None else listed.state, replace(placed)
+        state = placed.see(shown, now, self._ledger.times)
+        if placed != before:
+            with self._ledger.order(order.key) as changed:
+                placed = changed.machines[placed.index]
+                state = placed.see(shown, now, self._ledger.times)
+
+        bid = None if listed is None else listed.bid
         machine = self._machine(number, order.label(placed.index), state, placed.asked, bid)
         if state is MachineState.PAUSED:
             machine = replace(machine, ended=placed.paused)
@@ -168,14 +193,18 @@ class LabelledProvider(CloudProvider):
 
     def _terminate(self, number: int) -> None:
         """Notes first that the machine is to end, so that who repeats the call knows who has ended it."""
-        own = self._ledger.order_with(number, self.now())
-        if own is None:
+        known = self._ledger.orders(self.now())
+        own = [(order.key, placed) for order in known for placed in order.machines if placed.number == number]
+        if not own:
             self.destroy(number)
             return
-        order, before = own
-        self._ledger.change_machine(order.key, before.index, lambda placed: replace(placed, returning=True))
+
+        ((key, before),) = own
+        with self._ledger.order(key) as order:
+            order.machines[before.index].returning = True
         by_itself = not self.destroy(number) and not before.returning
-        self._ledger.change_machine(order.key, before.index, partial(Placed.over, at=self.now(), by_itself=by_itself))
+        with self._ledger.order(key) as order:
+            order.machines[before.index].end(self.now(), by_itself=by_itself)
 
     def resources(self, tags: Mapping[str, str]) -> tuple[Resource, ...]:
         machines = (machine for machine in self.list(tags) if machine.state is not MachineState.GONE)

@@ -1,18 +1,19 @@
 """`OrderLedger`: what this home has ordered on a cloud that has no client tokens, and forgets what is destroyed.
 
-An order is a file, whose content is replaced before an instance is asked for and once its number is known. So an
-order that is repeated buys nothing twice: what was asked for and not answered is looked for in the list, by its label,
-and is only asked for again once a list would show it. Without the files, labels still say what exists.
+An order is a file, which changes before an instance is asked for and once its number is known. So an order that is
+repeated buys nothing twice: what was asked for and not answered is looked for in the list, by its label, and is only
+asked for again once a list would show it. Without the files, labels still say what exists.
+
+What changes an order holds it (`with ledger.order(key) as order`), and is on the disk after the block. No block waits
+for the cloud: `creating` keeps other orders away meanwhile, and lists and returns go on.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 from urllib.parse import parse_qsl, urlencode
@@ -22,6 +23,7 @@ import msgspec
 from pricing_data.errors import BadInput
 from pricing_data.market import Market
 from pricing_data.units import DAY, SECOND
+from spotctl.agent.files import exclusive, replace_json
 from spotctl.clouds.errors import TokenTaken
 from spotctl.clouds.provider import EndReason, MachineRequest, MachineState, fingerprint
 from spotctl.home.errors import BadRequest
@@ -91,7 +93,7 @@ class ListTimes:
     gone_after: int = 30 * SECOND
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Placed:
     """One machine of an order, asked for at `asked`; `number` is that of its instance, None without an answer, and
     `host` the host whose offer was taken.
@@ -114,41 +116,46 @@ class Placed:
     reason: EndReason | None = None
     host: int | None = None
 
-    def seen(self, shown: MachineState | None, now: int, times: ListTimes) -> Self:
-        """The machine after a list that shows it in this state, or lacks it.
+    def see(self, shown: MachineState | None, now: int, times: ListTimes) -> MachineState:
+        """Notes that a list shows the machine in this state, or lacks it; returns where it is then.
 
-        A list may be late, so no machine is gone by one list alone, and one that counted as gone may be shown again.
+        A list may be late, so no machine is gone by one list alone, and one that counted as gone
+        may be shown again.
         """
         if shown is not None:
-            paused = (self.paused or now) if shown is MachineState.PAUSED else None
-            back = self if self.returning else replace(self, ended=None, reason=None)
-            return replace(back, is_listed=True, missing=None, paused=paused)
-        if self.ended is not None or not (self.is_listed or now - (self.sought or self.asked) > times.listed_within):
-            return self
-        since = now if self.missing is None else self.missing
-        missing = replace(self, missing=since)
-        return missing if now - since < times.gone_after else missing.over(since, by_itself=not self.returning)
-
-    def state(self, shown: MachineState | None) -> MachineState:
-        """Where the machine is, once it was `seen` so."""
-        if shown is not None:
+            self.is_listed, self.missing = True, None
+            self.paused = (self.paused or now) if shown is MachineState.PAUSED else None
+            if not self.returning:
+                self.ended = self.reason = None
             return shown if self.ended is None else MachineState.LEAVING
+
+        is_expected = self.is_listed or now - (self.sought or self.asked) > times.listed_within
+        if self.ended is None and is_expected:
+            self.missing = now if self.missing is None else self.missing
+            if now - self.missing >= times.gone_after:
+                self.end(self.missing, by_itself=not self.returning)
+
         if self.ended is not None:
             return MachineState.GONE
         return MachineState.STARTING if self.missing is None else MachineState.LEAVING
 
-    def over(self, at: int, *, by_itself: bool) -> Self:
-        """The machine once it is gone. One that was paused ended when it stopped running."""
+    def end(self, at: int, *, by_itself: bool) -> None:
+        """Notes that the machine is gone. One that was paused ended when it stopped running."""
         if self.ended is not None:
-            return self
+            return
         if self.paused is not None:
-            return replace(self, ended=self.paused, reason=EndReason.EVICTED)
-        return replace(self, ended=at, reason=EndReason.LEASE_ENDED if by_itself else EndReason.RETURNED)
+            self.ended, self.reason = self.paused, EndReason.EVICTED
+        else:
+            self.ended = at
+            self.reason = EndReason.LEASE_ENDED if by_itself else EndReason.RETURNED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Order:
-    """A request, and the machines that it has so far. No more are asked for once it is `closed`."""
+    """A request, and the machines that it has so far, each at its index.
+
+    No more are asked for once it is `closed`.
+    """
 
     key: str
     print: str
@@ -156,26 +163,11 @@ class Order:
     bid: int | None
     tags: dict[str, str]
     closed: bool = False
-    machines: tuple[Placed, ...] = ()
+    machines: list[Placed] = field(default_factory=list)
 
     def label(self, index: int) -> OrderLabel:
-        return OrderLabel(self.key, index, self.print, self.bid, Market.parse(self.market), self.tags)
-
-    def machine(self, index: int) -> Placed | None:
-        return next((placed for placed in self.machines if placed.index == index), None)
-
-    def having(self, machine: Placed) -> Self:
-        """The order with this machine in place of the one of its index."""
-        machines = (*self.without(machine.index).machines, machine)
-        return replace(self, machines=tuple(sorted(machines, key=lambda placed: placed.index)))
-
-    def without(self, index: int) -> Self:
-        return replace(self, machines=tuple(placed for placed in self.machines if placed.index != index))
-
-    def is_over(self, now: int) -> bool:
-        """Whether it may be forgotten."""
-        ends = [placed.ended for placed in self.machines]
-        return self.closed and all(end is not None and now - end > KEPT for end in ends)
+        market = Market.parse(self.market)
+        return OrderLabel(self.key, index, self.print, self.bid, market, self.tags)
 
 
 class OrderLedger:
@@ -184,78 +176,49 @@ class OrderLedger:
     def __init__(self, folder: Path, times: ListTimes | None = None) -> None:
         self._folder, self.times = folder, times or ListTimes()
 
-    def orders(self, now: int) -> list[Order]:
-        """All orders that are not to be forgotten."""
-        known = []
-        for path in sorted(self._folder.glob("*.json")):
-            order = self._read(path)
-            if order is not None and order.is_over(now):
-                path.unlink(missing_ok=True)
-            elif order is not None:
-                known.append(order)
-        return known
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        """Keeps the other processes of the home away, and this one's other threads."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with exclusive(self._folder / f"{name}.lock"):
+            yield
 
-    def order_with(self, number: int, now: int) -> tuple[Order, Placed] | None:
-        """The machine whose instance has this number, and its order."""
-        machines = ((order, placed) for order in self.orders(now) for placed in order.machines)
-        return next(((order, placed) for order, placed in machines if placed.number == number), None)
+    @contextmanager
+    def order(self, key: str, new: Order | None = None) -> Iterator[Order]:
+        """An order, or a `new` one, to change: on the disk after the block, unless that failed."""
+        path = self._folder / f"{key}.json"
+        with self._locked("changing"):
+            order = msgspec.json.decode(path.read_bytes(), type=Order) if path.exists() else new
+            assert order is not None, key
+            yield order
+            replace_json(path, msgspec.to_builtins(order), lasting=True)
+
+    def orders(self, now: int) -> list[Order]:
+        """All orders but those whose machines have been gone for long, which are forgotten."""
+        known = []
+        with self._locked("changing"):
+            # A writer that was killed may have left a part of a file, whose name begins with a dot.
+            for path in sorted(self._folder.glob("[!.]*.json")):
+                order = msgspec.json.decode(path.read_bytes(), type=Order)
+                ends = [placed.ended for placed in order.machines]
+                if order.closed and all(end is not None and now - end > KEPT for end in ends):
+                    path.unlink()
+                else:
+                    known.append(order)
+        return known
 
     @contextmanager
     def creating(self, request: MachineRequest) -> Iterator[Order]:
-        """The order of a request, while no other is carried out. TokenTaken: the token is that of another request."""
+        """The order of a request, as it was, while no other is carried out.
+
+        TokenTaken: the token is that of another request.
+        """
         key, market = hashlib.sha256(request.token.encode()).hexdigest()[:16], request.market
         new = Order(key, fingerprint(request), str(market), request.bid, dict(request.tags))
         with self._locked("creating"):
-            order = self.change(key, lambda known: known, new)
-            if order.print != new.print:
-                raise TokenTaken(f"{market.cloud}: token {request.token!r} was used for another request")
+            with self.order(key, new) as order:
+                is_same = order.print == new.print
+            if not is_same:
+                taken = f"token {request.token!r} was used for another request"
+                raise TokenTaken(f"{market.cloud}: {taken}")
             yield order
-
-    def change(self, key: str, changed: Callable[[Order], Order], new: Order | None = None) -> Order:
-        """Replaces an order, or a `new` one, by what `changed` makes of it; it is on the disk when this returns."""
-        path = self._folder / f"{key}.json"
-        with self._locked("changing"):
-            before = self._read(path)
-            known = before or new
-            assert known is not None
-            after = changed(known)
-            if after != before:
-                self._write(path, msgspec.json.encode(after))
-        return after
-
-    def change_machine(self, key: str, index: int, changed: Callable[[Placed], Placed]) -> Placed:
-        """Replaces a machine of an order, which has it."""
-
-        def of_order(order: Order) -> Order:
-            machine = order.machine(index)
-            assert machine is not None
-            return order.having(changed(machine))
-
-        machine = self.change(key, of_order).machine(index)
-        assert machine is not None
-        return machine
-
-    def _read(self, path: Path) -> Order | None:
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Order)
-        except FileNotFoundError:
-            return None
-
-    def _write(self, path: Path, content: bytes) -> None:
-        part = path.with_name(f".{path.name}")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-
-    @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(self._folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)

@@ -33,7 +33,7 @@ from spotctl.home.installation import INTENT_TAG
 if TYPE_CHECKING:
     from bidbrain.outbid.record import HostRecord
     from pricing_data.series import PriceSeries
-    from spotctl.clouds.doctor import Check
+    from spotctl.clouds.doctor import Requirement
     from spotctl.home.quotas import Quota
 
 
@@ -386,7 +386,7 @@ class CloudProvider(ABC):
         """An order of a small spot machine where this computer rents by default; None: the cloud checks no orders."""
         return None
 
-    def checks(self, request: MachineRequest) -> Sequence[Check]:
+    def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         """The conditions for serving a request; checking them changes nothing."""
         return ()
 
@@ -406,15 +406,60 @@ class CloudProvider(ABC):
         raise NotImplementedError
 
 
-class ForwardingProvider(CloudProvider):
-    """Passes a run's calls about markets and single machines on to another provider. Trials ask a cloud itself.
+class PassingProvider(CloudProvider):
+    """Passes calls about markets and single machines on to the provider that has them.
 
-    A subclass decides about those that create, list and end machines or remove what is left.
+    A subclass says which, and decides about calls that create, list and end machines or remove what
+    is left. Trials ask a cloud itself.
     """
+
+    @abstractmethod
+    def _of(self, subject: Market | str) -> CloudProvider:
+        """The provider of a market, or of the machine with this id. NotFound: there is none."""
+
+    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
+        return self._of(market).prices(market, start, end)
+
+    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
+        return self._of(market).holdings(market, spot=spot, disk_gib=disk_gib)
+
+    def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord | None:
+        return self._of(market).hosts(market, disk_gib=disk_gib)
+
+    def raise_bid(self, machine: str, bid: int) -> int:
+        return self._of(machine).raise_bid(machine, bid)
+
+    def link(self, machine: str) -> MachineLink:
+        return self._of(machine).link(machine)
+
+    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
+        self._of(machine.id).prepare(machine, supplies)
+
+    def boot_sign(self, machine: str) -> BootSign | None:
+        return self._of(machine).boot_sign(machine)
+
+    def console(self, machine: str) -> str:
+        return self._of(machine).console(machine)
+
+    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
+        return self._of(machine).invocation(machine, command)
+
+    def output(self, machine: str, after: int = 0) -> bytes:
+        return self._of(machine).output(machine, after)
+
+    def output_times(self, machine: str, after: int = 0) -> bytes:
+        return self._of(machine).output_times(machine, after)
+
+
+class ForwardingProvider(PassingProvider):
+    """Passes a run's calls on to one other provider, also those about its clock and its offers."""
 
     def __init__(self, provider: CloudProvider) -> None:
         self._provider = provider
         self.name = provider.name
+
+    def _of(self, subject: Market | str) -> CloudProvider:
+        return self._provider
 
     @property
     def speed(self) -> float:
@@ -426,45 +471,15 @@ class ForwardingProvider(CloudProvider):
     def offers(self) -> tuple[Market, ...]:
         return self._provider.offers()
 
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        return self._provider.prices(market, start, end)
-
-    def link(self, machine: str) -> MachineLink:
-        return self._provider.link(machine)
-
-    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        self._provider.prepare(machine, supplies)
-
-    def boot_sign(self, machine: str) -> BootSign | None:
-        return self._provider.boot_sign(machine)
-
-    def console(self, machine: str) -> str:
-        return self._provider.console(machine)
-
-    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        return self._provider.invocation(machine, command)
-
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...] | None:
         return self._provider.admit_ssh(tags, ssh_from)
-
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        return self._provider.holdings(market, spot=spot, disk_gib=disk_gib)
 
     @property
     def look_at_hosts_every(self) -> int | None:
         return self._provider.look_at_hosts_every
 
-    def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord | None:
-        return self._provider.hosts(market, disk_gib=disk_gib)
-
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:
         return self._provider.quotas(region, instance_types)
-
-    def output(self, machine: str, after: int = 0) -> bytes:
-        return self._provider.output(machine, after)
-
-    def output_times(self, machine: str, after: int = 0) -> bytes:
-        return self._provider.output_times(machine, after)
 
     def close(self) -> None:
         self._provider.close()

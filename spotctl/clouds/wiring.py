@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from pricing_data.known_clouds import cloud_names, has_part, part_of
 from pricing_data.market import Market, is_region_of
-from spotctl.clouds.boot import BootSign
 from spotctl.clouds.errors import NOT_KEPT, NotFound, NotPermitted, PartlyListed, ProviderError, each
-from spotctl.clouds.link import Invocation, MachineLink, MachineSupplies
-from spotctl.clouds.provider import CloudProvider, Holdings, Machine, MachineRequest, Resource
+from spotctl.clouds.provider import CloudProvider, Machine, MachineRequest, PassingProvider, Resource
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import WallClock
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
     from bidbrain.outbid.record import HostRecord
     from pricing_data.library import Library
-    from pricing_data.series import PriceSeries
     from pricing_data.sources.base import Effort, Source, SourceNeeds
     from pricing_data.store import PriceStore
     from spotctl.clouds.bills import ExportFormat, FocusExport
@@ -221,7 +218,7 @@ def focus_exports() -> tuple[FocusExport, ...]:
 T = TypeVar("T")
 
 
-class SeveralClouds(WallClock, CloudProvider):
+class SeveralClouds(WallClock, PassingProvider):
     """Passes each call to the cloud that it concerns; lists combine the answers of all clouds that answer."""
 
     def __init__(self, clouds: Mapping[str, CloudProvider]) -> None:
@@ -232,12 +229,9 @@ class SeveralClouds(WallClock, CloudProvider):
     def offers(self) -> tuple[Market, ...]:
         return tuple(chain.from_iterable(cloud.offers() for cloud in self._clouds.values()))
 
-    def prices(self, market: Market, start: int, end: int) -> PriceSeries:
-        return self._named(market.cloud).prices(market, start, end)
-
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
         """See `CloudProvider`. NotPermitted: every cloud refuses; if some do, the run continues with the others."""
-        cloud = self._named(request.market.cloud)
+        cloud = self._of(request.market)
         return self._permitted("create", request.market.cloud, partial(cloud.create, request))
 
     def list(self, tags: Mapping[str, str]) -> tuple[Machine, ...]:
@@ -248,21 +242,6 @@ class SeveralClouds(WallClock, CloudProvider):
         own = _by_cloud((id_, id_) for id_ in ids)
         calls = {cloud: partial(self._clouds[cloud].terminate, part) for cloud, part in own if cloud in self._clouds}
         each([partial(self._permitted, "terminate", cloud, call) for cloud, call in calls.items()])
-
-    def link(self, machine: str) -> MachineLink:
-        return self._of(machine).link(machine)
-
-    def boot_sign(self, machine: str) -> BootSign | None:
-        return self._of(machine).boot_sign(machine)
-
-    def console(self, machine: str) -> str:
-        return self._of(machine).console(machine)
-
-    def prepare(self, machine: Machine, supplies: MachineSupplies) -> None:
-        self._of(machine.id).prepare(machine, supplies)
-
-    def invocation(self, machine: str, command: Sequence[str]) -> Invocation:
-        return self._of(machine).invocation(machine, command)
 
     def admit_ssh(self, tags: Mapping[str, str], ssh_from: Sequence[str]) -> tuple[str, ...]:
         return tuple(chain.from_iterable(cloud.admit_ssh(tags, ssh_from) or () for cloud in self._clouds.values()))
@@ -275,19 +254,10 @@ class SeveralClouds(WallClock, CloudProvider):
         own = _by_cloud((resource.id, resource) for resource in resources)
         each([partial(self._clouds[cloud].remove, part) for cloud, part in own if cloud in self._clouds])
 
-    def holdings(self, market: Market, *, spot: bool, disk_gib: int | None) -> Holdings:
-        return self._named(market.cloud).holdings(market, spot=spot, disk_gib=disk_gib)
-
     @property
     def look_at_hosts_every(self) -> int | None:
         spans = (cloud.look_at_hosts_every for cloud in self._clouds.values())
         return min((span for span in spans if span is not None), default=None)
-
-    def hosts(self, market: Market, *, disk_gib: int | None) -> HostRecord | None:
-        return self._named(market.cloud).hosts(market, disk_gib=disk_gib)
-
-    def raise_bid(self, machine: str, bid: int) -> int:
-        return self._of(machine).raise_bid(machine, bid)
 
     def close(self) -> None:
         for cloud in self._clouds.values():
@@ -325,10 +295,8 @@ class SeveralClouds(WallClock, CloudProvider):
         refusing.discard(cloud)
         return answer
 
-    def _of(self, machine: str) -> CloudProvider:
-        return self._named(_cloud_of(machine))
-
-    def _named(self, cloud: str) -> CloudProvider:
+    def _of(self, subject: Market | str) -> CloudProvider:
+        cloud = subject.cloud if isinstance(subject, Market) else _cloud_of(subject)
         if cloud not in self._clouds:
             raise NotFound(f"{cloud!r} is not one of {', '.join(self._clouds)}")
         return self._clouds[cloud]

@@ -10,7 +10,7 @@ from spotctl.clouds.aws.buyer import Buyer
 from spotctl.clouds.aws.calls import AwsCalls, code_of
 from spotctl.clouds.aws.cloud import AwsMachineSettings, partition_of
 from spotctl.clouds.aws.orders import pool_of, raise_command
-from spotctl.clouds.doctor import RESERVED, Check
+from spotctl.clouds.doctor import RESERVED, Requirement
 from spotctl.clouds.errors import NotFound, QuotaReached, Scope
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest, SpotctlError
@@ -28,22 +28,22 @@ class AwsChecks:
     request: MachineRequest
 
     @property
-    def all(self) -> Sequence[Check]:
+    def rows(self) -> Sequence[Requirement]:
         market, settings = self.request.market, self.settings
         checks = [
-            Check(f"region {market.region}", self._region, optional=True),
-            Check(f"type {market.instance_type}", self._type),
-            Check("image", self._image),
-            Check(f"subnet in {market.zone}", self._subnet),
-            Check("route", self._route, optional=True),
-            Check("ssh", self._way_in),
-            Check("dry run", partial(self._dry_run, None)),
-            Check("quota", self._quota, optional=True),
+            Requirement(f"region {market.region}", self._region, optional=True),
+            Requirement(f"type {market.instance_type}", self._type),
+            Requirement("image", self._image),
+            Requirement(f"subnet in {market.zone}", self._subnet),
+            Requirement("route", self._route, optional=True),
+            Requirement("ssh", self._way_in),
+            Requirement("dry run", partial(self._dry_run, None)),
+            Requirement("quota", self._quota, optional=True),
         ]
         if (profile := self.request.identity) is not None:
-            checks.append(Check(f"profile {profile}", partial(self._dry_run, profile)))
+            checks.append(Requirement(f"profile {profile}", partial(self._dry_run, profile)))
         if settings.kms_key is not None:
-            checks.append(Check("key", partial(self._key, settings.kms_key), optional=True))
+            checks.append(Requirement("key", partial(self._key, settings.kms_key), optional=True))
         return checks
 
     def _region(self) -> str:

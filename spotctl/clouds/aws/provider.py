@@ -36,7 +36,7 @@ from spotctl.clouds.aws.orders import (
 )
 from spotctl.clouds.aws.permissions import INTERRUPTION, TRIAL_ROLE
 from spotctl.clouds.aws.session import AwsSession
-from spotctl.clouds.doctor import Check
+from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, ProviderError, TokenTaken, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
@@ -171,9 +171,9 @@ class AwsProvider(RentingProvider):
             identity=next(iter(self._settings.roles), None),
         )
 
-    def checks(self, request: MachineRequest) -> Sequence[Check]:
+    def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         """See `CloudProvider`."""
-        return AwsChecks(self._calls, self._settings, self._buyer, request).all
+        return AwsChecks(self._calls, self._settings, self._buyer, request).rows
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; a dry run of RunInstances. It makes the security group of the run."""

@@ -9,7 +9,7 @@ from functools import partial
 from spotctl.clouds.azure.buyer import AzureBuyer, image_reference, require
 from spotctl.clouds.azure.calls import MACHINE_ROLE, AzureCalls, Operation, translated
 from spotctl.clouds.azure.cloud import AzureMachineSettings
-from spotctl.clouds.doctor import RESERVED, Check
+from spotctl.clouds.doctor import RESERVED, Requirement
 from spotctl.clouds.errors import QuotaReached, Scope
 from spotctl.clouds.provider import MachineRequest
 from spotctl.home.errors import BadRequest
@@ -29,20 +29,20 @@ class AzureChecks:
     """The names of the quotas of Spot vCPUs and of all vCPUs."""
 
     @property
-    def all(self) -> Sequence[Check]:
+    def rows(self) -> Sequence[Requirement]:
         market = self.request.market
         checks = [
-            Check(f"size {market.instance_type}", self._size),
-            Check("image", self._image, optional=True),
-            Check("identity of machines", self._identity),
-            Check(f"role {MACHINE_ROLE}", self._role),
-            Check("ssh", self._way_in),
-            Check(f"quotas in {market.region}", self._quotas, optional=True),
-            Check("not checked", partial(str, _UNCHECKED), note=True),
+            Requirement(f"size {market.instance_type}", self._size),
+            Requirement("image", self._image, optional=True),
+            Requirement("identity of machines", self._identity),
+            Requirement(f"role {MACHINE_ROLE}", self._role),
+            Requirement("ssh", self._way_in),
+            Requirement(f"quotas in {market.region}", self._quotas, optional=True),
+            Requirement("not checked", partial(str, _UNCHECKED), note=True),
         ]
         if self.request.network or self.settings.subnet:
-            checks.append(Check("subnet", self._subnet, optional=True))
-        return [check._replace(call=_in_contract(check.call)) for check in checks]
+            checks.append(Requirement("subnet", self._subnet, optional=True))
+        return [row._replace(call=partial(_in_contract, row.call)) for row in checks]
 
     def _size(self) -> str:
         market, spot = self.request.market, self.request.bid is not None
@@ -112,9 +112,6 @@ class AzureChecks:
         return f"{left} {'Spot ' if spot else ''}vCPUs, {needed} needed"
 
 
-def _in_contract(call: Callable[[], str]) -> Callable[[], str]:
-    def checked() -> str:
-        with translated():
-            return call()
-
-    return checked
+def _in_contract(call: Callable[[], str]) -> str:
+    with translated():
+        return call()

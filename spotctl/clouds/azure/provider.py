@@ -27,7 +27,7 @@ from spotctl.clouds.azure.orders import (
     ssh_rules,
 )
 from spotctl.clouds.azure.session import AzureSession
-from spotctl.clouds.doctor import Check
+from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, ProviderError, Throttled, Unanswered, each
 from spotctl.clouds.provider import Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RentingProvider
@@ -117,9 +117,9 @@ class AzureProvider(RentingProvider):
         market = Market(self.name, os.environ.get("AZURE_DEFAULTS_LOCATION") or _ANY_REGION, NO_ZONE, _SMALL)
         return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})
 
-    def checks(self, request: MachineRequest) -> Sequence[Check]:
+    def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         with translated():
-            return AzureChecks(self._calls, self._settings, self._buyer, request, (SPOT_QUOTA, ON_DEMAND_QUOTA)).all
+            return AzureChecks(self._calls, self._settings, self._buyer, request, (SPOT_QUOTA, ON_DEMAND_QUOTA)).rows
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`; the validation of a deployment. It makes the resource group of the run."""

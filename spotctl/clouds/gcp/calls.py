@@ -100,7 +100,8 @@ class GcpCalls:
         Unanswered: it takes too long.
         """
         method, where = WAIT_GLOBALLY, dict[str, str]()
-        if place is not None and orders.is_zone(place):
+        # The name of a zone is that of its region with one more part.
+        if place is not None and place.count("-") > 1:
             method, where = WAIT_IN_ZONE, {"zone": place}
         elif place is not None:
             method, where = WAIT_IN_REGION, {"region": place}
@@ -218,9 +219,12 @@ _POLICIES = {
 }
 
 
-def role(policy: str) -> dict[str, Any]:
-    """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it: the launcher's, that
-    of the machines' service account, or what `spotctl try --full` needs besides."""
+def role(policy: str, _: object = None) -> dict[str, Any]:
+    """A custom role, as `gcloud iam roles create spotctl --project PROJECT --file FILE` reads it.
+
+    It is the launcher's, that of the machines' service account, or what `spotctl try --full` needs
+    besides. It is the same for all settings.
+    """
     title, description, permissions = _POLICIES[policy]
     return {"title": title, "description": description, "stage": "GA", "includedPermissions": list(permissions)}
 

@@ -35,8 +35,8 @@ from spotctl.clouds.gcp.calls import INSERT_POLICY, GcpCalls, NameTaken
 from spotctl.clouds.gcp.cloud import GcpMachineSettings
 from spotctl.clouds.gcp.inventory import OperationFailure, Past, failure_of, gone_machine, last_part, machine_of, pasts
 from spotctl.clouds.gcp.machine_types import split_type
-from spotctl.clouds.gcp.orders import REQUEST_LABEL, GcpHardware, described, description_of
-from spotctl.clouds.provider import Machine, MachineRequest, Resource, fingerprint, run_tags
+from spotctl.clouds.gcp.orders import REQUEST_LABEL, GcpHardware, description_of
+from spotctl.clouds.provider import Machine, MachineRequest, fingerprint, run_tags
 from spotctl.home.errors import BadRequest, SpotctlError
 
 _IMAGE = re.compile(r"projects/(?P<project>[^/]+)/global/images/(?P<family>family/)?(?P<name>[^/]+)$")
@@ -70,16 +70,16 @@ class Creation:
             )
         tried = self._find_attempts()
         created = [past for past in tried.values() if past.failure is None] or self._create(tried)
-        machines = [self._machine(past) for past in sorted(created, key=lambda past: orders.index_of(past.name))]
+        by_index = sorted(created, key=lambda past: int(past.name.rpartition("-")[2]))
+        machines = [self._machine(past) for past in by_index]
         return tuple(machine for machine, _ in machines), [instance for _, instance in machines if instance is not None]
 
     def check(self) -> str:
         """Looks up the type and the image of a machine of the request, and returns the image. Nothing is created."""
-        for zone, hardware in self._zones():
-            place, script = (zone, self._order.machine(0)), self._script
-            body = orders.instance(self._request, self._settings, hardware, place, script, self._now())
-            return self._known_image(body["disks"][0]["initialize_params"]["source_image"])
-        raise self._absent()
+        zone, hardware = next(self._zones())
+        place, script = (zone, self._order.machine(0)), self._script
+        body = orders.instance(self._request, self._settings, hardware, place, script, self._now())
+        return self._known_image(body["disks"][0]["initialize_params"]["source_image"])
 
     def _known_image(self, path: str) -> str:
         """The name of an image that exists."""
@@ -98,11 +98,6 @@ class Creation:
         except NotFound as error:
             raise BadRequest(str(error)) from error
         return str(image.name)
-
-    def _absent(self) -> NotFound:
-        return NotFound(
-            f"{self._request.market}: Google Cloud has no such machines there; choose another type or region"
-        )
 
     def _find_attempts(self) -> dict[tuple[str, str], Past]:
         """The creations of earlier attempts with this token, by zone and name."""
@@ -142,19 +137,21 @@ class Creation:
             # A refusal that holds for more than its zone is not worth another order in the region.
             if not isinstance(problem, NoCapacity) and getattr(problem, "scope", None) is not Scope.ZONE:
                 break
-        raise refused or self._absent()
+        assert refused is not None, "some zone has the type, or none was yielded"
+        raise refused
 
     def _zones(self) -> Iterator[tuple[str, GcpHardware]]:
-        """The market's zones that have its machine type; all requests of a run start with the same zone, unless its
-        machines did not boot there."""
-        market = self._request.market
+        """The market's zones that have its machine type. NotFound: there are none.
+
+        All requests of a run start with the same zone, unless its machines did not boot there.
+        """
+        market, is_found = self._request.market, False
         zones = [market.zone]
         if market.zone == NO_ZONE:
-            try:
+            zones = []
+            with suppress(NotFound, BadRequest):
                 region = self._calls.call(calls.GET_REGION, f"region {market.region}", region=market.region)
-            except (NotFound, BadRequest):
-                return
-            zones = sorted(last_part(zone) for zone in region.zones)
+                zones = sorted(last_part(zone) for zone in region.zones)
 
         start = int.from_bytes(self._order.scope.encode()) % max(len(zones), 1)
         name, attached = split_type(market.instance_type)
@@ -165,31 +162,37 @@ class Creation:
                 type_ = self._calls.call(calls.GET_MACHINE_TYPE, what, zone=zone, machine_type=name)
             except (NotFound, BadRequest):
                 continue
+            is_found = True
             yield zone, GcpHardware(name, type_.architecture == "ARM64", bool(type_.accelerators), attached)
+        if not is_found:
+            cure = "choose another type or region"
+            raise NotFound(f"{market}: Google Cloud has no such machines there; {cure}")
 
     def _create_in(
         self, zone: str, hardware: GcpHardware, failures: dict[str, OperationFailure]
     ) -> tuple[list[Past], SpotctlError | None]:
         """The machines created in a zone, and the refusal of the others, if any."""
         problem: SpotctlError | None = None
-        begun: list[Past] = []
+        begun, failed_before = list[Past](), list[OperationFailure]()
         for index in range(self._request.count):
             name = self._order.machine(index)
             if (failure := failures.get(name)) is not None:
-                problem = self._refusal(zone, failure)
+                failed_before.append(failure)
                 continue
             try:
                 begun.append(self._begin(zone, name, hardware))
             except _REFUSED as error:
                 problem = error
                 break
+
         settled = [self._settle(past) for past in begun]
         failed = [past.failure for past in settled if past.failure is not None]
-        created = [past for past in settled if past.failure is None]
-        return created, self._refusal(zone, failed[0]) if failed else problem
-
-    def _refusal(self, zone: str, failure: OperationFailure) -> SpotctlError:
-        return calls.of_operation(f"{self._request.market} in {zone}", failure.code, failure.message)
+        if problem is None and not failed:
+            failed = failed_before[-1:]
+        if failed:
+            what = f"{self._request.market} in {zone}"
+            problem = calls.of_operation(what, failed[0].code, failed[0].message)
+        return [past for past in settled if past.failure is None], problem
 
     def _begin(self, zone: str, name: str, hardware: GcpHardware) -> Past:
         """Requests a machine."""
@@ -256,15 +259,15 @@ class Creation:
                 raise TokenTaken(f"token {self._request.token} belongs to another request, whose machine is {what}")
             machine = machine_of(instance, past, self._settings.labels)
             assert machine is not None, past.name
-            return _as_requested(machine, self._request), instance
-        end = past.end_if_missing(self._now())
-        if end is None:
-            raise ProviderError(f"{self._request.market}: {what} has disappeared; try again")
-        return _as_requested(gone_machine(past, end, self._request.tags), self._request), None
+        else:
+            end = past.end_if_missing(self._now())
+            if end is None:
+                raise ProviderError(f"{self._request.market}: {what} has disappeared; try again")
+            machine = gone_machine(past, end, self._request.tags)
 
-
-def _as_requested(machine: Machine, request: MachineRequest) -> Machine:
-    return replace(machine, market=request.market, bid=request.bid, tags=dict(request.tags))
+        request = self._request
+        asked = replace(machine, market=request.market, bid=request.bid, tags=dict(request.tags))
+        return asked, instance
 
 
 def ensure_policy(calls: GcpCalls, request: MachineRequest, scope: str, zone: str) -> None:
@@ -280,11 +283,3 @@ def ensure_policy(calls: GcpCalls, request: MachineRequest, scope: str, zone: st
             INSERT_POLICY, what, region=region, resource_policy_resource=body, request_id=str(uuid.uuid4())
         )
         calls.finish(operation.name, what, region)
-
-
-def policy_of(item: Any) -> Resource | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """A policy that spotctl made; None for any other."""
-    if (tags := described(item.description)) is None:
-        return None
-    region = item.region.rpartition("/")[2]
-    return Resource(orders.POLICY_KIND, f"{orders.CLOUD}:{region}:{item.name}", tags, region)

@@ -1,22 +1,51 @@
-"""Checks of Google Cloud: project, clock, permissions and quotas."""
+"""What spotctl needs of Google Cloud: of the account, for `spotctl doctor`, and for one order.
+
+An order's requirements are rows, which `doctor`, `plan --check`, launches and `try` have judged by
+the one engine of `spotctl.clouds.doctor`. Google Cloud has no dry runs, so each row looks one thing
+up. Nothing is ever made or changed here.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pricing_data.errors import CloudError
-from spotctl.clouds.doctor import TIMEOUT_SECONDS, Finding, Level, any_set, permissions, quota, refused, skew
-from spotctl.clouds.errors import Answers, ApiCall
-from spotctl.clouds.gcp.calls import ALL, role
+from pricing_data.market import NO_ZONE
+from spotctl.clouds.doctor import (
+    TIMEOUT_SECONDS,
+    Finding,
+    Level,
+    Requirement,
+    any_set,
+    finding_of,
+    permissions,
+    quota,
+    skew,
+)
+from spotctl.clouds.errors import Answers, ApiCall, NotFound, NotPermitted, QuotaReached, Scope
+from spotctl.clouds.gcp import calls, orders
+from spotctl.clouds.gcp.calls import ALL, GcpCalls, role
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
-from spotctl.clouds.gcp.provider import on_demand_quotas, on_demand_vcpus, project_quotas, spot_quotas, spot_vcpus
+from spotctl.clouds.gcp.inventory import last_part
+from spotctl.clouds.gcp.machine_types import NEVER_SPOT, split_type
+from spotctl.clouds.gcp.quotas import VCPUS, limits_of, project_quotas, region_quotas, spot_limit
 from spotctl.clouds.gcp.session import ACT_AS, GcpSession
+from spotctl.clouds.provider import MachineRequest
 from spotctl.home import account_quotas
 from spotctl.home.config import Settings
+from spotctl.home.errors import BadRequest
 from spotctl.home.wall_clock import wall_us
+
+_QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
+_SSH_PORT = 22
+_ADDRESSES = "IN_USE_ADDRESSES"
+_UNCHECKED = "organization policies, capacity, and whether machines reach the internet: Google Cloud has no dry runs"
 
 SETUP = "run gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
 
@@ -45,7 +74,14 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
         yield skew("gcp", date)
         yield permissions("gcp", [permission for permission in ALL if permission not in granted], len(ALL))
         yield from _quotas(session, settings)
-        yield _service_account(session, settings.table("gcp", GcpMachineSettings).service_account)
+
+        if (account := settings.table("gcp", GcpMachineSettings).service_account) is None:
+            default = "machines get the project's default one, which is often allowed to rent machines"
+            cure = "create one that may only delete machines: docs/google-cloud.md"
+            yield Finding("gcp", "service account", Level.NOTE, f"not set, so {default}", cure)
+            return
+        given = partial(given_account, session, account)
+        yield finding_of("gcp", Requirement("service account", given, access=True))
 
 
 def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
@@ -53,40 +89,151 @@ def _quotas(session: GcpSession, settings: Settings) -> Iterator[Finding]:
     call = ApiCall("list of regions", "compute.regions.list (in roles/compute.viewer)")
     pages = session.pages(call, "Regions", {"project": session.project})
     regions = [region for page in pages for region in page]
-    limits = [limit for region in regions for limit in (*spot_quotas(region), *on_demand_quotas(region))]
+    limits = [limit for region in regions for limit in region_quotas(region)]
     with suppress(CloudError):  # the permission may be missing, which is a finding of its own
         asked = ApiCall("quotas of the project", "compute.projects.get")
         limits += project_quotas(session.answer(asked, "Projects", "get", {"project": session.project}))
     account_quotas.keep(settings, limits, wall_us())
-    best = max(regions, key=spot_vcpus, default=None)
-    cure = "request more at https://console.cloud.google.com/iam-admin/quotas"
-    if best is None:
+
+    cure = f"request more at {_QUOTAS}"
+    stated = [(region.name, limits_of(region)) for region in regions]
+    spot = {name: spot_limit(limits, VCPUS) or 0 for name, limits in stated}
+    if not spot:
         yield quota("gcp", "spot quota in no region", 0.0, cure)
         return
-    yield quota("gcp", f"spot quota in {best.name}", spot_vcpus(best), cure)
-    yield quota("gcp", f"on-demand quota in {best.name}", on_demand_vcpus(best), cure)
+    best = max(spot, key=spot.__getitem__)
+    yield quota("gcp", f"spot quota in {best}", spot[best], cure)
+    yield quota("gcp", f"on-demand quota in {best}", dict(stated)[best].get(VCPUS), cure)
 
 
-def _service_account(session: GcpSession, account: str | None) -> Finding:
-    """Checks that machines get an account of their own, and that the launcher may give it to them."""
-    what = "service account"
-    if account is None:
-        detail = "not set, so machines get the project's default one, which is often allowed to rent machines"
-        return Finding(
-            "gcp", what, Level.NOTE, detail, "create one that may only delete machines: docs/google-cloud.md"
+def given_account(session: GcpSession, account: str) -> str:
+    """A service account that the launcher may give to machines. NotPermitted: it may not."""
+    call = ApiCall(f"permissions on {account}", "iam.serviceAccounts.get")
+    if not session.may_act_as(call, account):
+        grant = f"gcloud iam service-accounts add-iam-policy-binding {account}"
+        to_you = "--role roles/iam.serviceAccountUser --member user:YOU"
+        raise NotPermitted(f"{ACT_AS} on {account} is missing; {grant} {to_you}")
+    return account
+
+
+POLICIES = {name: partial(role, name) for name in ("gcp", "gcp-machines", "gcp-try")}
+
+
+@dataclass(frozen=True, slots=True)
+class GoogleRequirements:
+    """What one request needs, as far as it can be looked up: Google Cloud has no dry runs.
+
+    `known_image` looks up its type and image, and returns the image's name.
+    """
+
+    calls: GcpCalls
+    settings: GcpMachineSettings
+    request: MachineRequest
+    known_image: Callable[[], str]
+
+    @property
+    def rows(self) -> Sequence[Requirement]:
+        market = self.request.market
+        network = self.request.network or self.settings.subnetwork or self.settings.network
+        return (
+            Requirement(f"{market.instance_type} and its image", self.known_image, optional=True),
+            Requirement("spot", self._spot),
+            Requirement(f"network {last_part(network)}", self._network, optional=True),
+            Requirement("ssh", self._way_in, optional=True),
+            Requirement("service account of machines", self._account),
+            Requirement(f"quotas in {market.region}", self._quotas, optional=True),
+            Requirement("not checked", partial(str, _UNCHECKED), note=True),
         )
-    try:
-        may = session.may_act_as(ApiCall(f"permissions on {account}", "iam.serviceAccounts.get"), account)
-    except CloudError as error:
-        return refused("gcp", what, error)
-    if may:
-        return Finding("gcp", what, Level.GOOD, account)
-    grant = f"gcloud iam service-accounts add-iam-policy-binding {account} --role roles/iam.serviceAccountUser"
-    return Finding("gcp", what, Level.NO_ACCESS, f"{ACT_AS} on {account} is missing", f"{grant} --member user:YOU")
+
+    def _spot(self) -> str:
+        type_ = self.request.market.instance_type
+        if self.request.bid is not None and type_.partition("-")[0] in NEVER_SPOT:
+            raise NotFound(f"Google sells no {type_} as spot; name other types, or rent on demand")
+        return f"{type_} is sold as spot" if self.request.bid is not None else "on demand"
+
+    def _network(self) -> str:
+        region, settings, calls_ = self.request.market.region, self.settings, self.calls
+        path = orders.subnetwork_of(self.request, settings, f"{region}-a")
+        if path is not None:
+            name = last_part(path)
+            where = {"region": path.split("/")[-3], "subnetwork": name}
+            if calls_.unless_missing(calls.GET_SUBNETWORK, f"subnetwork {name}", **where) is None:
+                cure = "correct subnetwork in [gcp]"
+                raise BadRequest(f"there is no subnetwork {name} in {region}; {cure}")
+            return f"subnetwork {name} in {region}"
+
+        name = last_part(self.request.network or settings.network)
+        network = calls_.unless_missing(calls.GET_NETWORK, f"network {name}", network=name)
+        if network is None:
+            create = f"gcloud compute networks create {name} --subnet-mode auto"
+            cure = f"create it ({create}), or set network in [gcp]"
+            raise BadRequest(f"the project has no network {name}; {cure}")
+
+        is_custom = not network.auto_create_subnetworks
+        if is_custom and not any(region in subnetwork for subnetwork in network.subnetworks):
+            cure = "add one, or set subnetwork in [gcp]"
+            raise BadRequest(f"network {name} has no subnetwork in {region}; {cure}")
+        return "exists"
+
+    def _way_in(self) -> str:
+        settings = self.settings
+        if settings.network_tags:
+            return f"as the network's rules for {', '.join(settings.network_tags)} admit it"
+        if settings.ssh_from:
+            return f"from {', '.join(settings.ssh_from)}"
+        cure = "set ssh_from in [gcp] to the public address of this computer"
+        if settings.network != "default" or settings.subnetwork or self.request.network:
+            raise BadRequest(f"no address may reach machines over ssh; {cure}, or network_tags")
+        rules = self.calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", 'name eq ".*"')
+        own = [rule for rule in rules if last_part(rule.network) == settings.network]
+        if not any(map(_admits_ssh, own)):
+            raise BadRequest(f"no rule of network default admits ssh; {cure}")
+        return "as a rule of network default admits it"
+
+    def _account(self) -> str:
+        """Whether machines may be given their service account."""
+        account = self.request.identity or self.settings.service_account
+        if account is None or "@" not in account:
+            return "the project's default one, which is not looked up"
+        return given_account(self.calls.session, account)
+
+    def _quotas(self) -> str:
+        """Whether vCPUs and public addresses suffice, as far as the region's own limits say."""
+        market, count, spot = self.request.market, self.request.count, self.request.bid is not None
+        what = f"quotas of {market.region}"
+        region = self.calls.call(calls.GET_REGION, what, region=market.region)
+        limits = limits_of(region)
+        zone = last_part(region.zones[0]) if market.zone == NO_ZONE else market.zone
+        name, _ = split_type(market.instance_type)
+        type_ = self.calls.unless_missing(
+            calls.GET_MACHINE_TYPE, f"machine type {name} in {zone}", zone=zone, machine_type=name
+        )
+        # Reserved machines count against no quota of vCPUs.
+        vcpus = 0 if type_ is None or self.request.reservation else count * type_.guest_cpus
+        metric = "PREEMPTIBLE_CPUS" if spot and limits.get("PREEMPTIBLE_CPUS") else VCPUS
+        needed = {metric: vcpus, _ADDRESSES: count if self.settings.public_ip else 0}
+
+        for name, amount in needed.items():
+            if name in limits and limits[name] < amount:
+                other = ", or set public_ip = false in [gcp]" if name == _ADDRESSES else ""
+                raise QuotaReached(
+                    f"{name} is {limits[name]} in {market.region}, and {amount} are needed;"
+                    f" request more at {_QUOTAS}{other}",
+                    Scope.TYPE,
+                )
+        known = [(name, amount) for name, amount in needed.items() if name in limits]
+        stated = (f"{name} {limits[name]}, {amount} needed" for name, amount in known)
+        return ", ".join(stated) or "Google states none"
 
 
-POLICIES = {
-    "gcp": lambda _: role("gcp"),
-    "gcp-machines": lambda _: role("gcp-machines"),
-    "gcp-try": lambda _: role("gcp-try"),
-}
+def _admits_ssh(rule: Any) -> bool:  # noqa: ANN401  # the SDK's messages
+    """Whether a rule admits tcp to port 22 on all machines."""
+    if rule.target_tags or rule.disabled or rule.direction == "EGRESS":
+        return False
+    for entry in rule.allowed:
+        # Without ports, all are admitted; a range is written as 20-25.
+        ranges = [ports.partition("-") for ports in entry.ports] or [("0", "-", "65535")]
+        is_open = any(int(first) <= _SSH_PORT <= int(last or first) for first, _, last in ranges)
+        if is_open and entry.I_p_protocol in ("tcp", "all"):
+            return True
+    return False

@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pricing_data.units import MINUTE, parse_time
-from spotctl.clouds.gcp.orders import BID_LABEL, CLOUD, described, end_ids, machine_id, parsed, tags_of
+from spotctl.clouds.gcp.orders import (
+    BID_LABEL,
+    CLOUD,
+    POLICY_KIND,
+    described,
+    end_ids,
+    machine_id,
+    parsed,
+    tags_of,
+)
 from spotctl.clouds.provider import EndReason, Machine, MachineEnd, MachineState, Resource, run_tags
 from spotctl.home.installation import INTENT_TAG
 
@@ -88,11 +97,18 @@ def resource_of(kind: str, item: Any, mandatory: Mapping[str, str], detail: str 
     return Resource(kind, f"{CLOUD}:{place}:{item.name}", tags_of(item.labels, mandatory), detail)
 
 
-def rule_of(firewall: Any) -> Resource | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """A firewall rule that spotctl created: its description holds its tags. None for any other."""
-    if (tags := described(firewall.description)) is None:
+def shared_resource(kind: str, item: Any) -> Resource | None:  # noqa: ANN401  # the SDK's messages
+    """A firewall rule or a placement policy of a run: its description holds the run's tags.
+
+    None if spotctl did not create it.
+    """
+    if (tags := described(item.description)) is None:
         return None
-    return Resource("firewall rule", f"{CLOUD}:global:{firewall.name}", tags, last_part(firewall.network))
+    if kind == POLICY_KIND:
+        place = detail = last_part(item.region)
+    else:
+        place, detail = "global", last_part(item.network)
+    return Resource(kind, f"{CLOUD}:{place}:{item.name}", tags, detail)
 
 
 _INSERTS = frozenset({"insert", "bulkInsert"})

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
+from urllib.parse import unquote
 
 from pricing_data.catalog import NVIDIA_OLD, driver_of
 from pricing_data.market import NO_ZONE, Market
@@ -64,6 +65,7 @@ def instance(
 ) -> dict[str, Any]:
     """A machine of a request. `place` is its zone and name."""
     zone, name = place
+    scope = name.split("-")[-4]
     labels = {**settings.labels, **labels_of(request.tags), REQUEST_LABEL: fingerprint(request)}
     if request.bid is not None:
         labels[BID_LABEL] = str(request.bid)
@@ -84,9 +86,9 @@ def instance(
             ]
         },
     }
-    body["tags"] = {"items": list(settings.network_tags) or [network_tag(_scope(name))]}
+    body["tags"] = {"items": list(settings.network_tags) or [network_tag(scope)]}
     if request.close:
-        policy = placement_policy(_scope(name), zone)
+        policy = placement_policy(scope, zone)
         body["resource_policies"] = [f"regions/{region_of(zone)}/resourcePolicies/{policy}"]
     if request.reservation:
         # Taken from the reservation, or not created.
@@ -100,10 +102,6 @@ def instance(
         kind = f"zones/{zone}/acceleratorTypes/{gpu}"
         body["guest_accelerators"] = [{"accelerator_type": kind, "accelerator_count": count}]
     return body
-
-
-def _scope(name: str) -> str:
-    return name.split("-")[-4]
 
 
 def _scheduling(
@@ -267,10 +265,6 @@ def parsed(name: str) -> tuple[OrderName, int] | None:
     return OrderName(match["spot"] == "s", match["zonal"] == "z", *parts), int(match["index"])
 
 
-def index_of(name: str) -> int:
-    return int(name.rpartition("-")[2])
-
-
 def scope_of(tags: Mapping[str, str]) -> str:
     """Identifies a run in names: a hash of installation and run, or else of all tags but the intent."""
     common = _RUN if tags.keys() >= _RUN else tags.keys() - {INTENT_TAG}
@@ -298,11 +292,6 @@ def place_of(machine: str) -> tuple[str, str] | None:
 
 def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
-
-
-def is_zone(place: str) -> bool:
-    """Whether the name of a place is that of a zone: a region's with one more part."""
-    return place.count("-") > 1
 
 
 def placement_policy(scope: str, zone: str) -> str:
@@ -349,7 +338,9 @@ def labels_of(tags: Mapping[str, str]) -> dict[str, str]:
 
 def tags_of(labels: Mapping[str, str], mandatory: Mapping[str, str]) -> dict[str, str]:
     """The tags of a request, without what the settings added."""
-    return {key: _value(text) for key, text in labels.items() if key not in _OWN and key not in mandatory}
+    own = {key: text for key, text in labels.items() if key not in _OWN and key not in mandatory}
+    # No label has a %, so that each is one of ours.
+    return {key: unquote(_ESCAPED.sub(r"%\1", text)) for key, text in own.items()}
 
 
 def label_value(key: str, value: str) -> str:
@@ -388,9 +379,3 @@ def _checked_key(key: str) -> str:
 
 def _escaped(character: str) -> str:
     return "".join(f"_{byte:02x}" for byte in character.encode())
-
-
-def _value(text: str) -> str:
-    return (
-        _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text).encode("latin-1", "replace").decode(errors="replace")
-    )

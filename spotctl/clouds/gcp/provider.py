@@ -3,10 +3,6 @@
 Google knows no bids: a request with a bid gets spot machines at Google's price, and the bid is only recorded. Each
 machine is created by a call of its own, under a name derived from the request: Google refuses a second machine with
 that name while the first exists, and for two weeks the operations show that there was a first.
-
-Metrics of quotas are those of "Allocation quotas" in the Compute Engine documentation. Where spot machines have no
-quota of their own, or one of 0, they count against the quota of all machines. A project's quota of GPUs counts all
-regions together.
 """
 
 from __future__ import annotations
@@ -20,13 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pricing_data.market import LINUX, NO_ZONE, Market
-from spotctl.clouds.doctor import Check
+from spotctl.clouds.doctor import Requirement
 from spotctl.clouds.errors import Answers, NotFound, NotPermitted, PartlyListed, each
 from spotctl.clouds.gcp import calls, orders
 from spotctl.clouds.gcp.calls import GcpCalls
-from spotctl.clouds.gcp.checks import GoogleChecks
 from spotctl.clouds.gcp.cloud import GcpMachineSettings, GcpSettings
-from spotctl.clouds.gcp.creation import Creation, policy_of
+from spotctl.clouds.gcp.creation import Creation
+from spotctl.clouds.gcp.doctor import GoogleRequirements
 from spotctl.clouds.gcp.inventory import (
     Past,
     failure_of,
@@ -35,16 +31,17 @@ from spotctl.clouds.gcp.inventory import (
     machine_of,
     pasts,
     resource_of,
-    rule_of,
+    shared_resource,
 )
-from spotctl.clouds.gcp.orders import CLOUD, selection
+from spotctl.clouds.gcp.orders import selection
+from spotctl.clouds.gcp.quotas import project_quotas, region_quotas
 from spotctl.clouds.gcp.session import GcpSession
 from spotctl.clouds.provider import EndReason, Holdings, Machine, MachineRequest, MachineState, Resource
 from spotctl.clouds.remote.agents import RemoteAgents, RentingProvider
 from spotctl.clouds.remote.machine import RemoteMachine
 from spotctl.clouds.remote.prices import holdings_of
 from spotctl.home.installation import INSTALLATION_TAG
-from spotctl.home.quotas import Quota, QuotaUnit
+from spotctl.home.quotas import Quota
 
 if TYPE_CHECKING:
     from spotctl.clouds.remote.prices import PriceBook
@@ -71,9 +68,10 @@ class GcpProvider(RentingProvider):
 
     def quotas(self, region: str, instance_types: Collection[str]) -> tuple[Quota, ...]:  # noqa: ARG002 - one answer has all
         answer = self._calls.call(calls.GET_REGION, f"quotas of {region}", region=region)
-        stated = (*spot_quotas(answer), *on_demand_quotas(answer))
+        stated = region_quotas(answer)
         with suppress(NotPermitted):  # roles from before spotctl read the project's quota
-            return (*stated, *project_quotas(self._calls.call(calls.GET_PROJECT, "quotas of the project")))
+            project = self._calls.call(calls.GET_PROJECT, "quotas of the project")
+            return (*stated, *project_quotas(project))
         return stated
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
@@ -124,9 +122,9 @@ class GcpProvider(RentingProvider):
         market = Market(orders.CLOUD, os.environ.get("CLOUDSDK_COMPUTE_REGION") or _ANY_REGION, NO_ZONE, _SMALL)
         return MachineRequest("check", market, 1, 1_000_000_000, 0, {INSTALLATION_TAG: "spotctl-doctor"})
 
-    def checks(self, request: MachineRequest) -> Sequence[Check]:
+    def checks(self, request: MachineRequest) -> Sequence[Requirement]:
         creation = Creation(self._calls, self._settings, request, lambda: "", self.now)
-        return GoogleChecks(self._calls, self._settings, request, creation.check).all
+        return GoogleRequirements(self._calls, self._settings, request, creation.check).rows
 
     def check_order(self, request: MachineRequest) -> str:
         """See `CloudProvider`. Compute Engine has no dry run, so only the type and the image are looked up."""
@@ -172,13 +170,14 @@ class GcpProvider(RentingProvider):
         addresses, no_addresses = listed_everywhere(calls.LIST_ADDRESSES, "list of addresses", chosen)
         own = f'name eq "{orders.PREFIX}.*"'
         policies, no_policies = listed_everywhere(calls.LIST_POLICIES, "list of placement policies", own)
+        placed = [shared_resource(orders.POLICY_KIND, policy) for policy in policies]
         resources = (
             *(resource_of("machine", machine, mandatory, machine.status.lower()) for machine in machines),
             # A disk in use goes with its machine.
             *(resource_of("disk", disk, mandatory, f"{disk.size_gb} GiB") for disk in disks if not disk.users),
             *(resource_of("address", address, mandatory, address.address) for address in addresses),
             *(rule for rule in self._rules() if tags.items() <= rule.tags.items()),
-            *(held for held in map(policy_of, policies) if held is not None and tags.items() <= held.tags.items()),
+            *(held for held in placed if held is not None and tags.items() <= held.tags.items()),
         )
         if (failure := no_machines or no_disks or no_addresses or no_policies) is not None:
             raise PartlyListed(failure, resources, failure.parts)
@@ -221,20 +220,24 @@ class GcpProvider(RentingProvider):
         self, missing: Sequence[Past], tags: Mapping[str, str], listed: Sequence[Machine]
     ) -> Sequence[Machine]:
         """Machines that are not listed: most are gone, and some were created a moment ago."""
-        scopes = {orders.scope_of(tags): tags, **{orders.scope_of(machine.tags): machine.tags for machine in listed}}
-        if any(_scope(past) not in scopes for past in missing):
+        of_runs = {orders.scope_of(machine.tags): machine.tags for machine in listed}
+        scopes = {orders.scope_of(tags): tags, **of_runs}
+        known = [(past, order[0].scope) for past in missing if (order := orders.parsed(past.name))]
+        if any(scope not in scopes for _, scope in known):
             scopes |= {orders.scope_of(rule.tags): rule.tags for rule in self._rules()}
+
         machines: list[Machine] = []
-        for past in missing:
-            if _scope(past) not in scopes:
+        for past, scope in known:
+            if scope not in scopes:
                 continue
             end = past.end_if_missing(self.now())
             if end is not None:
                 self._lose(orders.machine_id(past.zone, past.name))
-                machine: Machine | None = gone_machine(past, end, scopes[_scope(past)])
+                machine: Machine | None = gone_machine(past, end, scopes[scope])
             else:
                 instance = self._instance(past.zone, past.name)
-                machine = None if instance is None else self._machine(instance, {(past.zone, past.name): past})
+                place = past.zone, past.name
+                machine = None if instance is None else self._machine(instance, {place: past})
             if machine is not None and tags.items() <= machine.tags.items():
                 machines.append(machine)
         return machines
@@ -242,7 +245,8 @@ class GcpProvider(RentingProvider):
     def _rules(self) -> tuple[Resource, ...]:
         chosen = f'name eq "{orders.PREFIX}.*"'
         firewalls = self._calls.listed(calls.LIST_FIREWALLS, "list of firewall rules", chosen)
-        return tuple(rule for rule in map(rule_of, firewalls) if rule is not None)
+        rules = (shared_resource("firewall rule", firewall) for firewall in firewalls)
+        return tuple(rule for rule in rules if rule is not None)
 
     def _instance(self, zone: str, name: str) -> Any | None:  # noqa: ANN401  # the SDK's messages
         return self._calls.unless_missing(calls.GET_INSTANCE, f"machine {name}", zone=zone, instance=name)
@@ -293,11 +297,6 @@ class GcpProvider(RentingProvider):
         return seen is None or seen.state is MachineState.GONE
 
 
-def _scope(past: Past) -> str:
-    known = orders.parsed(past.name)
-    return known[0].scope if known else ""
-
-
 def provider(
     settings: Settings,
     regions: tuple[str, ...],  # noqa: ARG001 - machines are listed in all regions at once
@@ -314,76 +313,3 @@ def provider(
     # Google holds a question for the end of an operation for up to two minutes, and the run's loop has other work.
     brief = replace(access, call_timeout_seconds=60.0, retry_deadline_seconds=20.0)
     return GcpProvider(GcpSession(brief, answers), settings.table("gcp", GcpMachineSettings), agents, prices)
-
-
-_VCPUS, _ALL_VCPUS, _ALL_GPUS = "CPUS", "CPUS_ALL_REGIONS", "GPUS_ALL_REGIONS"
-_GPUS = {
-    "a2-highgpu": "NVIDIA_A100_GPUS",
-    "a2-ultragpu": "NVIDIA_A100_80GB_GPUS",
-    "a3-highgpu": "NVIDIA_H100_GPUS",
-    "g2-standard": "NVIDIA_L4_GPUS",
-}
-"""The metric of each family whose GPUs belong to the machine type."""
-
-_WITH_VCPUS = ("c2", "c2d", "c3", "e2", "m1", "m2", "m3", "n2", "n2d", "t2a", "t2d")
-"""The series whose vCPUs may have a quota of their own, such as `N2_CPUS`."""
-
-_VARIANTS = ("", "-highcpu", "-highmem", "-standard")
-
-
-def spot_vcpus(region: Any) -> int:  # noqa: ANN401  # the SDK's messages are not annotated
-    """How many vCPUs spot machines may have in a region."""
-    return _limit(region, _VCPUS) or 0
-
-
-def on_demand_vcpus(region: Any) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """How many vCPUs machines on demand may have in a region; None if Google does not say."""
-    return _limits(region).get(_VCPUS)
-
-
-def spot_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
-    """All quotas that Google states for a region."""
-    vcpus = Quota(CLOUD, region.name, None, spot_vcpus(region), QuotaUnit.VCPUS)
-    limits = {family: _limit(region, metric) for family, metric in _GPUS.items()}
-    stated = ((family, limit) for family, limit in limits.items() if limit is not None)
-    gpus = (Quota(CLOUD, region.name, family, limit, QuotaUnit.GPUS) for family, limit in stated)
-    series = () if _limits(region).get(f"PREEMPTIBLE_{_VCPUS}") else _vcpus_of_series(region, spot=True)
-    return (vcpus, *series, *gpus) if region.quotas else ()
-
-
-def on_demand_quotas(region: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
-    """The quotas of series, and of GPUs. `CPUS` is left out: it holds for the series that have none of their own."""
-    limits = _limits(region)
-    stated = ((family, limits[metric]) for family, metric in _GPUS.items() if metric in limits)
-    gpus = (Quota(CLOUD, region.name, family, limit, QuotaUnit.GPUS, spot=False) for family, limit in stated)
-    return (*_vcpus_of_series(region, spot=False), *gpus)
-
-
-def project_quotas(project: Any) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
-    """The quotas of all regions together: of vCPUs on demand, and of GPUs, which spot machines and others share."""
-    limits = _limits(project)
-    vcpus = [Quota(CLOUD, None, None, limits[_ALL_VCPUS], QuotaUnit.VCPUS, spot=False)] if _ALL_VCPUS in limits else []
-    if (most := limits.get(_ALL_GPUS)) is None:
-        return tuple(vcpus)
-    return (*vcpus, *(Quota(CLOUD, None, None, most, QuotaUnit.GPUS, spot=spot) for spot in (True, False)))
-
-
-def _vcpus_of_series(region: Any, *, spot: bool) -> tuple[Quota, ...]:  # noqa: ANN401  # the SDK's messages are not annotated
-    """The quotas of single series, which spot machines without a quota of their own share."""
-    limits = _limits(region)
-    stated = ((series, limits.get(f"{series.upper()}_{_VCPUS}")) for series in _WITH_VCPUS)
-    return tuple(
-        Quota(CLOUD, region.name, "+".join(series + name for name in _VARIANTS), limit, QuotaUnit.VCPUS, spot=spot)
-        for series, limit in stated
-        if limit is not None
-    )
-
-
-def _limit(region: Any, metric: str) -> int | None:  # noqa: ANN401  # the SDK's messages are not annotated
-    """The limit of spot machines or, without one, that of all machines; None if Google states neither."""
-    limits = _limits(region)
-    return limits.get(f"PREEMPTIBLE_{metric}") or limits.get(metric, limits.get(f"PREEMPTIBLE_{metric}"))
-
-
-def _limits(stated: Any) -> dict[str, int]:  # noqa: ANN401  # the SDK's messages are not annotated
-    return {quota.metric: int(quota.limit) for quota in stated.quotas}

@@ -29,15 +29,14 @@ def findings(settings: Settings, answers: Answers) -> Iterator[Finding]:
     yield Finding(CLOUD_NAME, "credentials", Level.GOOD, f"account {account.get('id')}")
     if calls.date:
         yield skew(CLOUD_NAME, calls.date)
-    yield _credit(account)
 
-
-def _credit(account: Mapping[str, Any]) -> Finding:
     credit = float(account.get("credit") or 0.0) + float(account.get("balance") or 0.0)
     if credit < LEAST_CREDIT_USD:
         cure = "add credit at https://cloud.vast.ai/billing: without it, Vast.ai stops instances"
-        return Finding(CLOUD_NAME, "credit", Level.FAILS, f"${credit:.2f}", cure)
-    return Finding(CLOUD_NAME, "credit", Level.GOOD, f"${credit:.2f}, the most that the account can lose")
+        yield Finding(CLOUD_NAME, "credit", Level.FAILS, f"${credit:.2f}", cure)
+    else:
+        most = f"${credit:.2f}, the most that the account can lose"
+        yield Finding(CLOUD_NAME, "credit", Level.GOOD, most)
 
 
 POLICIES: Mapping[str, Callable[[Settings], dict[str, Any]]] = {}

@@ -62,7 +62,19 @@ class VastProvider(LabelledProvider, RentingProvider):
         return self._prices.prices(market, start, end, assumed=HOUR)
 
     def create(self, request: MachineRequest) -> tuple[Machine, ...]:
-        _check(request)
+        """See `LabelledProvider`; refuses what Vast.ai does not have."""
+        if request.market.cloud != CLOUD_NAME or request.market.os != LINUX:
+            raise NotFound(f"{request.market}: not a market of Linux machines on Vast.ai")
+        asked = {
+            "an identity": request.identity,
+            "a network": request.network,
+            "a reservation": request.reservation,
+            "containers of their own": request.containers,
+            "a place close together": request.close,
+        }
+        if given := [what for what, value in asked.items() if value]:
+            kind = "machines of Vast.ai are containers"
+            raise BadRequest(f"{request.market}: {kind}, and have not {given[0]}; leave it out")
         return super().create(request)
 
     def on_offer(self, request: MachineRequest) -> Iterator[Purchase]:
@@ -179,21 +191,6 @@ class VastProvider(LabelledProvider, RentingProvider):
     def close(self) -> None:
         super().close()
         self._calls.close()
-
-
-def _check(request: MachineRequest) -> None:
-    """Refuses what Vast.ai does not have."""
-    if request.market.cloud != CLOUD_NAME or request.market.os != LINUX:
-        raise NotFound(f"{request.market}: not a market of Linux machines on Vast.ai")
-    asked = {
-        "an identity": request.identity,
-        "a network": request.network,
-        "a reservation": request.reservation,
-        "containers of their own": request.containers,
-        "a place close together": request.close,
-    }
-    if given := [what for what, value in asked.items() if value]:
-        raise BadRequest(f"{request.market}: machines of Vast.ai are containers, and have not {given[0]}; leave it out")
 
 
 def provider(

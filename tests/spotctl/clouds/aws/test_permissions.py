@@ -61,7 +61,7 @@ def test_the_policy_is_what_the_provider_calls(ec2: Ec2) -> None:
     here.remove(here.resources(OURS))
     ec2.wait()
     assert here.list(OURS)
-    next(check for check in here.checks(ORDER) if check.what == "route").call()
+    next(check for check in here.checks(ORDER) if check.title == "route").call()
     made_by_the_test = {"ec2:CreateVolume", "ec2:CreateNetworkInterface", "ec2:AllocateAddress"}
     made_by_the_test |= {"ec2:CreateKeyPair", "ec2:CreateLaunchTemplate"}
     assert called(ec2) - made_by_the_test == CALLS

@@ -250,8 +250,8 @@ OF_GCP = (
     mutant(
         "firewall rules are left behind",
         provider,
-        "rule_of",
-        lambda _: None,
+        "shared_resource",
+        lambda *_: None,
         in_world(returned_and_nothing_left),
     ),
     mutant(

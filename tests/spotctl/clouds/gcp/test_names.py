@@ -12,7 +12,6 @@ from pricing_data.market import Market
 from spotctl.clouds.gcp.machine_types import split_type
 from spotctl.clouds.gcp.orders import (
     OrderName,
-    index_of,
     label_value,
     labels_of,
     machine_id,
@@ -39,7 +38,6 @@ def test_a_name_says_what_the_machine_was(kind: str, zone: str, intent: int, ind
     name = OrderName.of(asked).machine(index)
     assert NAME.fullmatch(name)
     assert parsed(name) == (OrderName.of(asked), index)
-    assert index_of(name) == index
     assert place_of(machine_id("us-central1-b", name)) == ("us-central1-b", name)
     known = OrderName.of(asked)
     assert (known.is_spot, known.intent, known.scope) == (spot, str(intent), scope_of(RUN))

@@ -169,7 +169,8 @@ def test_an_order_that_waited_long_before_its_answer_was_lost_is_not_sent_again_
             provider.create(order())
         ledger = OrderLedger(made.folder / "home" / "orders")
         (noted,) = ledger.orders(provider.now())
-        ledger.change_machine(noted.key, 0, lambda placed: replace(placed, asked=placed.asked - 2 * HOUR))
+        with ledger.order(noted.key) as changed:
+            changed.machines[0].asked -= 2 * HOUR
         with pytest.raises(Unanswered, match="the list may not show it yet"):
             provider.create(order())
     assert len(alive(made)) == 1
