@@ -116,9 +116,8 @@ class Drawn:
 
     def changed(self, message: object) -> object:
         """A message with one field that is drawn anew."""
-        (name, info) = self.rng.choice(
-            [(f.name, f.type) for f in msgspec.inspect.type_info(type(message)).fields] or [("", None)]
-        )
+        described: Any = msgspec.inspect.type_info(type(message))
+        (name, info) = self.rng.choice([(f.name, f.type) for f in described.fields] or [("", None)])
         self._left = 2000
         if not name:
             return message
@@ -332,7 +331,7 @@ class Talker:
 
     def blobs(self) -> str:
         link = self.link(f"{BLOB_CLIENT}{self.name}/{self.number}")
-        names = (
+        names: tuple[str, ...] = (
             "node.job",
             "../x",
             "/tmp/x",
@@ -342,7 +341,8 @@ class Talker:
             "checkpoints/p0-c1.checkpoint",
             "a" * 300,
         )
-        names += (
+        names: tuple[str, ...] = (
+            *names,
             "checkpoints/../node.job",
             "checkpoints/p0-c1.checkpoint.part",
             "node.job\0",
@@ -360,10 +360,9 @@ class Talker:
     def flood(self) -> str:
         """Much, without waiting for anything."""
         if self.rng.random() < 0.5:
-            link, message = self.link(f"{BLOB_CLIENT}{self.name}/1"), NextPiece()
-            request = self.rng.choice(
-                (BlobRequest("read", "node.job"), BlobPiece(np.zeros(1 << 20, np.uint8)), message)
-            )
+            link = self.link(f"{BLOB_CLIENT}{self.name}/1")
+            requests = (BlobRequest("read", "node.job"), BlobPiece(np.zeros(1 << 20, np.uint8)), NextPiece())
+            request: object = self.rng.choice(requests)
             count = 40
         else:
             link, request, count = self.link(), self.drawn.message(self.rng.choice(KINDS)), 2000

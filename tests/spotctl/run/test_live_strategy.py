@@ -110,7 +110,9 @@ def test_the_spell_is_the_one_that_the_orders_of_the_run_met(offered: bool) -> N
     live = LiveStrategy(cast("JobPlan", plan), lambda: state(*events), lambda: (1.5, 0.0), TARIFF)
     offers = (offer,) if offered else ()
     live.decide(Situation(START + 50 * MINUTE, offers, lambda _: 1, (), terms().baseline, 64.0, 1.0))
-    spell = asked.given[0].spell()
+    known = asked.given[0].spell
+    assert known is not None
+    spell = known()
     assert spell is not None
     assert spell.up is offered
     minutes = AGES[spell.state % CLASSES] / MINUTE
