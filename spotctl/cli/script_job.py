@@ -23,8 +23,8 @@ from spotctl.show.columns import Column, as_json
 
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
-    from spotctl.files.script.trainer_trial import ComparedTrainer
-    from spotctl.run.start.seen_work import Judgement
+    from spotctl.trials.trainer import ComparedTrainer
+    from spotctl.trials.seen_work import Judgement
 
 _OVERWRITE = "or write over it with --force"
 
@@ -119,7 +119,7 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     """The verdict of a trial of the script, or of a copy with the proposed changes; None if it is not tried."""
     from spotctl.cli.script_trial import may_try, tried
     from spotctl.files.script.reading import outside_paths
-    from spotctl.run.start.seen_work import Judgement, Verdict
+    from spotctl.trials.seen_work import Judgement, Verdict
 
     asks = session.in_terminal and not request.silent
     if not (asks or request.try_):
@@ -169,7 +169,7 @@ def _write_trainer(
     """Writes a trainer that trains as the script does, and its job; BadRequest names the lines that it cannot carry."""
     from agileml.errors import AgileMLError
     from agileml.runtime.prepared_job import isolated
-    from spotctl.files.script.trainer_trial import compared_trainer
+    from spotctl.trials.trainer import compared_trainer
 
     path = request.script.with_name(f"{request.script.stem}_trainer.py")
     check_free(path, force=request.force, cure=_OVERWRITE)

@@ -29,9 +29,9 @@ from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, output_variable
 from spotctl.run.environment import secrets_of
 from spotctl.run.notify import hidden
-from spotctl.run.start import trial_probe
-from spotctl.run.start.sandbox import ALLOWABLE, CREDENTIALS, GPU, READ_ONLY, guards, safe_environment, shut_in
-from spotctl.run.start.seen_work import SeenMarks, WorkMark, is_progress, marks_of_work
+from spotctl.trials import script_watch
+from spotctl.trials.sandbox import ALLOWABLE, CREDENTIALS, GPU, READ_ONLY, guards, safe_environment, shut_in
+from spotctl.trials.seen_work import SeenMarks, WorkMark, is_progress, marks_of_work
 from spotctl.run.work.gang import node_variables
 from spotctl.run.work.training_nodes import free_port
 
@@ -125,7 +125,7 @@ class TrialGround:
             self.variables |= {"HOME": str(scratch), "PYTHONUSERBASE": str(home / ".local")}
         self.probe, self.copies = scratch / "probe", scratch / "kept"
         self.probe.mkdir()
-        shutil.copy(trial_probe.__file__, self.probe / "sitecustomize.py")
+        shutil.copy(script_watch.__file__, self.probe / "sitecustomize.py")
         # The home folder cannot be written to here.
         self.built = scratch / "built"
         _bring_compiled(variables, self.built)
@@ -258,7 +258,7 @@ class TrialStart:
     def changed_files(self) -> list[str]:
         """Files of the job's folder that are new or other than at the start, the newest first; logs do not count."""
         files = [file for file in listing(self.folder) if file not in self._given]
-        files = [file for file in files if not file[0].endswith(trial_probe.NO_SAVES) and "tfevents" not in file[0]]
+        files = [file for file in files if not file[0].endswith(script_watch.NO_SAVES) and "tfevents" not in file[0]]
         return [name for name, *_ in sorted(files, key=lambda file: -file[2])]
 
     def last_line(self) -> str:

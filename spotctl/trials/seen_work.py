@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkMark:
-    """A line of `trial_probe`: `step`, `save`, `done`, `cut` or `load`, when, and where the loops stood.
+    """A line of `script_watch`: `step`, `save`, `done`, `cut` or `load`, when, and where the loops stood.
 
     `position` maps each number of a loop to its kind and value: `for`, `bound` (ends the loop), `count`, `trainer`
     (steps of a library), or `open` for a loop without a number. The weights of a save are some of the numbers that it

@@ -1,6 +1,6 @@
 """A command of a trial is shut in: without network, credentials, GPUs, or writing outside of its folder.
 
-`python -m spotctl.run.start.sandbox FOLDER ALLOWED COMMAND ...` shuts itself in and becomes the command. It uses
+`python -m spotctl.trials.sandbox FOLDER ALLOWED COMMAND ...` shuts itself in and becomes the command. It uses
 namespaces of Linux, which need no rights on most systems; `guards` finds out which of them hold here.
 """
 

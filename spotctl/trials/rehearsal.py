@@ -30,13 +30,13 @@ from spotctl.home.errors import BadRequest
 from spotctl.planning.facts import transfer_time
 from spotctl.planning.values import GB
 from spotctl.run.environment import secrets_of
-from spotctl.run.start.sandbox import (
+from spotctl.trials.sandbox import (
     MAX_DISK,
     memory_limit,
     scratch_folder,
 )
-from spotctl.run.start.seen_work import Judgement, Verdict, WorkMark, is_progress, judged
-from spotctl.run.start.trial_starts import STILL_SECONDS, SaveWatch, TrialGround, TrialStart, TrialTerms, unpacked
+from spotctl.trials.seen_work import Judgement, Verdict, WorkMark, is_progress, judged
+from spotctl.trials.starts import STILL_SECONDS, SaveWatch, TrialGround, TrialStart, TrialTerms, unpacked
 from spotctl.run.work.training_workload import training_job
 
 _ALONE_SECONDS = 10.0

@@ -14,8 +14,8 @@ from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import save_time
 from spotctl.planning.values import Job
-from spotctl.run.start.rehearsal import rehearse
-from spotctl.run.start.trial_starts import TrialTerms
+from spotctl.trials.rehearsal import rehearse
+from spotctl.trials.starts import TrialTerms
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, processes, training
 

@@ -20,10 +20,10 @@ from spotctl.cli.script_trial import is_new_on_cloud
 from spotctl.files.job.reader import load
 from spotctl.home import config
 from spotctl.home.errors import BadRequest
-from spotctl.run.start import sandbox
-from spotctl.run.start.rehearsal import rehearse
-from spotctl.run.start.seen_work import Judgement, Verdict
-from spotctl.run.start.trial_starts import TrialTerms
+from spotctl.trials import sandbox
+from spotctl.trials.rehearsal import rehearse
+from spotctl.trials.seen_work import Judgement, Verdict
+from spotctl.trials.starts import TrialTerms
 from tests.spotctl.launches import command
 from tests.spotctl.show.costs.made import NIGHT, MadeRun, write_log
 from tests.spotctl.terminals import terminal
@@ -310,7 +310,7 @@ def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Si
         # A shell that runs the tests in the background has it ignored.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from pathlib import Path; from spotctl.files.job.reader import load;"
-        "from spotctl.run.start.rehearsal import rehearse; from spotctl.run.start.trial_starts import TrialTerms;"
+        "from spotctl.trials.rehearsal import rehearse; from spotctl.trials.starts import TrialTerms;"
         f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()))"
     )
     (tmp_path / "tmp").mkdir()
