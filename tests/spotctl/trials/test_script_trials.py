@@ -311,7 +311,7 @@ def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Si
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from pathlib import Path; from spotctl.files.job.reader import load;"
         "from spotctl.trials.rehearsal import rehearse; from spotctl.trials.starts import TrialTerms;"
-        f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()))"
+        f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()), print)"
     )
     (tmp_path / "tmp").mkdir()
     trial = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")})
