@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,8 @@ from spotctl.show.columns import Column, as_json
 
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
-    from spotctl.trials.trainer import ComparedTrainer
     from spotctl.trials.seen_work import Judgement
+    from spotctl.trials.trainer import ComparedTrainer
 
 _OVERWRITE = "or write over it with --force"
 
@@ -221,6 +222,12 @@ SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("fill_in", "values that only a person can give"),
     Column("assumed", "true if nothing was asked"),
 )
+
+
+def _of_task(row: Mapping[str, Any]) -> bool:
+    return "tool" in row
+
+
 _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("line", "line of the task"),
     Column("key", "the part of the task that the job lacks, such as `resources.ports`"),
@@ -228,8 +235,8 @@ _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
 )
 TASK_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
-    Column("tool", "with a task of another tool, which: SkyPilot or dstack", only=lambda row: "tool" in row),
-    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, only=lambda row: "tool" in row),
+    Column("tool", "with a task of another tool, which: SkyPilot or dstack", only=_of_task),
+    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, only=_of_task),
 )
 """The JSON of `spotctl init` with a task of another tool."""
 WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
@@ -265,7 +272,7 @@ def _report(session: Session, script: TrainingScript, cost: str | None, seen: Ju
         )
         return
     session.say(f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of {script.path}:")
-    for change in sorted(script.changes, key=lambda change: change.line):
+    for change in sorted(script.changes, key=attrgetter("line")):
         place = f"replace line {change.line} by" if change.act == REPLACE else f"before line {change.line}, insert"
         session.out.print(f"  {place}:", markup=False, soft_wrap=True)
         session.out.print(change.text, markup=False, soft_wrap=True)

@@ -78,8 +78,8 @@ def tried(
 
 def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) -> list[JobSpec]:
     """The jobs with the checkpoints that were seen: of all, or of those that are new on a cloud and may be tried."""
-    from spotctl.trials.rehearsal import rehearse
     from spotctl.run.start.runs import check_launchable
+    from spotctl.trials.rehearsal import rehearse
     from spotctl.trials.sandbox import ALLOWABLE
     from spotctl.trials.starts import SECONDS, TrialTerms
 
