@@ -1,7 +1,13 @@
-"""`spotctl init train.py`: asks what only a person knows, writes the job file, and says what to change."""
+"""`spotctl init` for a script, or for a task of SkyPilot or dstack: writes its job file.
+
+For a script, it asks what only a person knows, and says which lines to change so that evictions lose
+no work. Of a task, it says what the job file lacks, with the line and what to use instead. Nothing is
+written over without --force, and no job file is written that would be refused.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +24,7 @@ from spotctl.files.script.job_text import LOCAL, ScriptAnswers, bucket_example, 
 from spotctl.files.script.reading import FRAMEWORK_CHANGES, REPLACE, Change, TrainingScript, applied, read_script
 from spotctl.files.script.trainer_text import refusal_of, trainer_job_text
 from spotctl.files.user_files import check_free, editor_line, write_new
+from spotctl.files.yaml_file import YamlFile, read
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.show.columns import Column, as_json
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from spotctl.trials.trainer import ComparedTrainer
 
 _OVERWRITE = "or write over it with --force"
+_OF_SKYPILOT = {"run", "resources", "setup", "num_nodes", "file_mounts", "envs", "workdir", "service"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,3 +308,51 @@ def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers
         region = f" --region {name}" if (name := first_region(answers.cloud)) else ""
         return f"next: spotctl prices fetch --cloud {answers.cloud}{region}, then spotctl plan {request.job}"
     return f"next: spotctl plan {request.job}, then spotctl launch {request.job}"
+
+
+# -- tasks of other tools
+
+
+def task_of_another_tool(path: Path) -> YamlFile | None:
+    """The file, if it is a task of SkyPilot or something of dstack."""
+    file = read(path)
+    content = file.content if isinstance(file.content, dict) else {}
+    resources = content.get("resources")
+    is_own = "kind" in content or (isinstance(resources, dict) and "clouds" in resources)
+    return file if not is_own and ("type" in content or content.keys() & _OF_SKYPILOT) else None
+
+
+def write_task_job(session: Session, file: YamlFile, job: Path, *, force: bool, json_: bool) -> None:
+    """Writes the job file, and says what was left out, with its line and what to use instead."""
+    from spotctl.files.tasks.dstack import dstack_draft
+    from spotctl.files.tasks.skypilot import skypilot_draft
+
+    check_free(job, force=force, cure=_OVERWRITE)
+    folder = Path(os.path.relpath(file.path.parent.resolve(), job.parent.resolve()))
+    content = file.content
+    assert isinstance(content, dict)
+    draft = (dstack_draft if "type" in content else skypilot_draft)(file, folder)
+    named = content.get("name")
+    is_named = isinstance(named, str) and named
+    text = draft.text(named if is_named else file.path.name.lstrip(".").partition(".")[0])
+    try:
+        loads(text, job, session.settings.home)
+    except BadRequest as error:
+        raise BadRequest(f"{file.path}: gives a job that is refused: {error}") from error
+    write_new(job, editor_line(session.settings.home) + text, force=force, cure=_OVERWRITE)
+
+    left = draft.listed()
+    if json_:
+        rows = [{"line": line, "key": key, "reason": why} for line, key, why in left]
+        session.answer_json(as_json(TASK_WRITTEN, {"file": str(job), "tool": draft.tool, "left_out": rows}))
+        return
+
+    if left:
+        session.say(f"{file.path} has {counted(len(left), 'part')} without a counterpart:")
+    for line, key, why in left:
+        session.out.print(f"  line {line}: {key}: {why}", markup=False, soft_wrap=True)
+    if "checkpoint" not in draft.program:
+        session.say(
+            "An eviction starts this job from scratch: add checkpoint (spotctl init SCRIPT.py prints the lines)"
+        )
+    session.remark(f"wrote {job} from a task of {draft.tool}; next: correct hours and budget, then spotctl plan {job}")
