@@ -333,8 +333,9 @@ def write_task_job(session: Session, file: YamlFile, job: Path, *, force: bool, 
     assert isinstance(content, dict)
     draft = (dstack_draft if "type" in content else skypilot_draft)(file, folder)
     named = content.get("name")
-    is_named = isinstance(named, str) and named
-    text = draft.text(named if is_named else file.path.name.lstrip(".").partition(".")[0])
+    if not isinstance(named, str) or not named:
+        named = file.path.name.lstrip(".").partition(".")[0]
+    text = draft.text(named)
     try:
         loads(text, job, session.settings.home)
     except BadRequest as error:

@@ -342,12 +342,11 @@ class _Trial:
         return (apart / way) ** 0.5 if way else float(apart > 0)
 
 
-@dataclass(eq=False)
 class _FedLoader:
     """Stands for the script's loader in its loop."""
 
-    _trial: _Trial
-    _loader: Any
+    def __init__(self, trial: _Trial, loader: Any) -> None:  # noqa: ANN401
+        self._trial, self._loader = trial, loader
 
     def __len__(self) -> int:
         return len(self._loader)
