@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -176,7 +177,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     debug, words = debug_first(sys.argv[1:] if arguments is None else arguments)
     warnings.formatwarning = warning_line  # type: ignore[assignment] # its parameters are not named alike
-    code = exit_code_of(lambda: _run(words), debug=debug)
+    code = exit_code_of(partial(_run, words), debug=debug)
     if arguments is None:
         end_at_once(code)
     sys.exit(code)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,8 +79,8 @@ def of_addresses(file: Path, now: int) -> Iterator[Finding]:
 FINDING: tuple[Column[Finding], ...] = (
     Column("about", "what it belongs to: here, runs, prices, data, messages, or a cloud"),
     Column("what", "what was checked"),
-    Column("level", "`good`, `note`, `fails`, or `no access` (to a cloud)", lambda finding: finding.level.value),
-    Column("told", "what was found", lambda finding: finding.detail),
+    Column("level", "`good`, `note`, `fails`, or `no access` (to a cloud)", attrgetter("level.value")),
+    Column("told", "what was found", attrgetter("detail")),
     Column("cure", "how to fix it; null if there is nothing to fix", lambda finding: finding.cure or None),
 )
 FINDINGS: tuple[Column[Sequence[Finding]], ...] = (
@@ -92,7 +93,7 @@ FINDINGS: tuple[Column[Sequence[Finding]], ...] = (
 def report(findings: Sequence[Finding]) -> Group:
     """The findings by group, each followed by its cure."""
     parts: list[RenderableType] = []
-    for about, group in groupby(findings, key=lambda finding: finding.about):
+    for about, group in groupby(findings, key=attrgetter("about")):
         table = Table.grid(padding=(0, 2, 0, 0))
         for finding in group:
             word, style = _MARKS[finding.level]

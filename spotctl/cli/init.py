@@ -65,7 +65,7 @@ def init(
         return
     if try_ or allow:
         raise BadRequest(f"{file}: is no script; --try needs one, and launch --rehearse tries a job file")
-    from spotctl.cli.task_job import task_of_another_tool, write_task_job
+    from spotctl.cli.script_job import task_of_another_tool, write_task_job
 
     if not trainer and file.is_file() and (other := task_of_another_tool(file)) is not None:
         write_task_job(session, other, job, force=force, json_=json_)

@@ -20,7 +20,6 @@ from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.clouds.provider import CloudProvider
-    from spotctl.run.machine_output import OutputLine
 
 
 NodeOption = Annotated[
@@ -186,10 +185,10 @@ def logs(
     remote_runner.pass_on(session, job, "logs", job, *(option for option, given in options.items() if given))
     for line in output_lines(job, session.settings, follow=follow):
         if start is None or (line.at is not None and line.at >= start):
-            sys.stdout.write(f"{json.dumps(as_json(run_answers.OUTPUT_LINE, line))}\n" if json_ else _as_text(line))
+            if json_:
+                text = json.dumps(as_json(run_answers.OUTPUT_LINE, line))
+            else:
+                at = "" if line.at is None else f"{moment(line.at)} "
+                text = f"{at}{line.machine}: {printable(line.text)}"
+            sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
-
-
-def _as_text(line: OutputLine) -> str:
-    at = "" if line.at is None else f"{moment(line.at)} "
-    return f"{at}{line.machine}: {printable(line.text)}\n"

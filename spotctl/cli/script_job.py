@@ -1,10 +1,17 @@
-"""`spotctl init train.py`: asks what only a person knows, writes the job file, and says what to change."""
+"""`spotctl init` for a script, or for a task of SkyPilot or dstack: writes its job file.
+
+For a script, it asks what only a person knows, and says which lines to change so that evictions lose
+no work. Of a task, it says what the job file lacks, with the line and what to use instead. Nothing is
+written over without --force, and no job file is written that would be refused.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +24,18 @@ from spotctl.files.script.job_text import LOCAL, ScriptAnswers, bucket_example, 
 from spotctl.files.script.reading import FRAMEWORK_CHANGES, REPLACE, Change, TrainingScript, applied, read_script
 from spotctl.files.script.trainer_text import refusal_of, trainer_job_text
 from spotctl.files.user_files import check_free, editor_line, write_new
+from spotctl.files.yaml_file import YamlFile, read
 from spotctl.home.cloud import rented_clouds
 from spotctl.home.errors import BadRequest
 from spotctl.show.columns import Column, as_json
 
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
-    from spotctl.files.script.trainer_trial import ComparedTrainer
-    from spotctl.run.start.seen_work import Judgement
+    from spotctl.trials.seen_work import Judgement
+    from spotctl.trials.trainer import ComparedTrainer
 
 _OVERWRITE = "or write over it with --force"
+_OF_SKYPILOT = {"run", "resources", "setup", "num_nodes", "file_mounts", "envs", "workdir", "service"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,7 @@ def _seen(session: Session, request: ScriptRequest, script: TrainingScript) -> J
     """The verdict of a trial of the script, or of a copy with the proposed changes; None if it is not tried."""
     from spotctl.cli.script_trial import may_try, tried
     from spotctl.files.script.reading import outside_paths
-    from spotctl.run.start.seen_work import Judgement, Verdict
+    from spotctl.trials.seen_work import Judgement, Verdict
 
     asks = session.in_terminal and not request.silent
     if not (asks or request.try_):
@@ -170,7 +179,7 @@ def _write_trainer(
     """Writes a trainer that trains as the script does, and its job; BadRequest names the lines that it cannot carry."""
     from agileml.errors import AgileMLError
     from agileml.runtime.prepared_job import isolated
-    from spotctl.files.script.trainer_trial import compared_trainer
+    from spotctl.trials.trainer import compared_trainer
 
     path = request.script.with_name(f"{request.script.stem}_trainer.py")
     check_free(path, force=request.force, cure=_OVERWRITE)
@@ -222,6 +231,12 @@ SCRIPT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("fill_in", "values that you have to fill in by hand"),
     Column("assumed", "true if nothing was asked"),
 )
+
+
+def _of_task(row: Mapping[str, Any]) -> bool:
+    return "tool" in row
+
+
 _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
     Column("line", "line of the task"),
     Column("key", "the part of the task that the job lacks, such as `resources.ports`"),
@@ -229,8 +244,8 @@ _LEFT_OUT: tuple[Column[Mapping[str, Any]], ...] = (
 )
 TASK_WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
     Column("file", "the job file that was written"),
-    Column("tool", "with a task of another tool, which: SkyPilot or dstack", only=lambda row: "tool" in row),
-    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, only=lambda row: "tool" in row),
+    Column("tool", "with a task of another tool, which: SkyPilot or dstack", only=_of_task),
+    Column("left_out", "parts of the task without a counterpart", each=_LEFT_OUT, only=_of_task),
 )
 """The JSON of `spotctl init` with a task of another tool."""
 WRITTEN: tuple[Column[Mapping[str, Any]], ...] = (
@@ -267,7 +282,7 @@ def _report(session: Session, script: TrainingScript, cost: str | None, seen: Ju
         )
         return
     session.say(f"So that evictions lose no work, change {counted(len(script.changes), 'line')} of {script.path}:")
-    for change in sorted(script.changes, key=lambda change: change.line):
+    for change in sorted(script.changes, key=attrgetter("line")):
         place = f"replace line {change.line} by" if change.act == REPLACE else f"before line {change.line}, insert"
         session.out.print(f"  {place}:", markup=False, soft_wrap=True)
         session.out.print(change.text, markup=False, soft_wrap=True)
@@ -295,3 +310,52 @@ def _next(request: ScriptRequest, script: TrainingScript, answers: ScriptAnswers
         region = f" --region {name}" if (name := first_region(answers.cloud)) else ""
         return f"next: spotctl prices fetch --cloud {answers.cloud}{region}, then spotctl plan {request.job}"
     return f"next: spotctl plan {request.job}, then spotctl launch {request.job}"
+
+
+# -- tasks of other tools
+
+
+def task_of_another_tool(path: Path) -> YamlFile | None:
+    """The file, if it is a task of SkyPilot or something of dstack."""
+    file = read(path)
+    content = file.content if isinstance(file.content, dict) else {}
+    resources = content.get("resources")
+    is_own = "kind" in content or (isinstance(resources, dict) and "clouds" in resources)
+    return file if not is_own and ("type" in content or content.keys() & _OF_SKYPILOT) else None
+
+
+def write_task_job(session: Session, file: YamlFile, job: Path, *, force: bool, json_: bool) -> None:
+    """Writes the job file, and says what was left out, with its line and what to use instead."""
+    from spotctl.files.tasks.dstack import dstack_draft
+    from spotctl.files.tasks.skypilot import skypilot_draft
+
+    check_free(job, force=force, cure=_OVERWRITE)
+    folder = Path(os.path.relpath(file.path.parent.resolve(), job.parent.resolve()))
+    content = file.content
+    assert isinstance(content, dict)
+    draft = (dstack_draft if "type" in content else skypilot_draft)(file, folder)
+    named = content.get("name")
+    if not isinstance(named, str) or not named:
+        named = file.path.name.lstrip(".").partition(".")[0]
+    text = draft.text(named)
+    try:
+        loads(text, job, session.settings.home)
+    except BadRequest as error:
+        raise BadRequest(f"{file.path}: gives a job that is refused: {error}") from error
+    write_new(job, editor_line(session.settings.home) + text, force=force, cure=_OVERWRITE)
+
+    left = draft.listed()
+    if json_:
+        rows = [{"line": line, "key": key, "reason": why} for line, key, why in left]
+        session.answer_json(as_json(TASK_WRITTEN, {"file": str(job), "tool": draft.tool, "left_out": rows}))
+        return
+
+    if left:
+        session.say(f"{file.path} has {counted(len(left), 'part')} without a counterpart:")
+    for line, key, why in left:
+        session.out.print(f"  line {line}: {key}: {why}", markup=False, soft_wrap=True)
+    if "checkpoint" not in draft.program:
+        session.say(
+            "An eviction starts this job from scratch: add checkpoint (spotctl init SCRIPT.py prints the lines)"
+        )
+    session.remark(f"wrote {job} from a task of {draft.tool}; next: correct hours and budget, then spotctl plan {job}")

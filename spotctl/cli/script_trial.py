@@ -18,14 +18,14 @@ from spotctl.log.statuses import read_log
 if TYPE_CHECKING:
     from spotctl.cli.session import Session
     from spotctl.files.job.spec import JobSpec
-    from spotctl.run.start.seen_work import Judgement
+    from spotctl.trials.seen_work import Judgement
 
 _SHOWN_PATHS = 8
 
 
 def may_try(session: Session, name: str, paths: Collection[str], allowed: Collection[str]) -> bool:
     """Says what a trial does and what cannot be kept from it here, and asks. `paths` are those outside of the copy."""
-    from spotctl.run.start.sandbox import (
+    from spotctl.trials.sandbox import (
         ALLOWABLE,
         CREDENTIALS,
         MAX_DISK,
@@ -35,7 +35,7 @@ def may_try(session: Session, name: str, paths: Collection[str], allowed: Collec
         guards,
         memory_limit,
     )
-    from spotctl.run.start.trial_starts import SECONDS
+    from spotctl.trials.starts import SECONDS
 
     held = guards(allowed)
     if paths:
@@ -61,9 +61,9 @@ def tried(
     session: Session, spec: JobSpec, allowed: Collection[str], changed: Mapping[str, str] | None = None
 ) -> Judgement:
     """The verdict of a trial of a job's command; a command that fails here says nothing about how it resumes."""
-    from spotctl.run.start.rehearsal import rehearse
-    from spotctl.run.start.seen_work import Judgement, Verdict
-    from spotctl.run.start.trial_starts import TrialTerms
+    from spotctl.trials.rehearsal import rehearse
+    from spotctl.trials.seen_work import Judgement, Verdict
+    from spotctl.trials.starts import TrialTerms
 
     assert isinstance(spec.program, Command)
     if spec.program.checkpoint is None:
@@ -78,10 +78,10 @@ def tried(
 
 def rehearsed_jobs(session: Session, specs: Sequence[JobSpec], *, asks: bool) -> list[JobSpec]:
     """The jobs with the checkpoints that were seen: of all, or of those that are new on a cloud and may be tried."""
-    from spotctl.run.start.rehearsal import rehearse
     from spotctl.run.start.runs import check_launchable
-    from spotctl.run.start.sandbox import ALLOWABLE
-    from spotctl.run.start.trial_starts import SECONDS, TrialTerms
+    from spotctl.trials.rehearsal import rehearse
+    from spotctl.trials.sandbox import ALLOWABLE
+    from spotctl.trials.starts import SECONDS, TrialTerms
 
     known: list[JobSpec] = []
     for spec in specs:
@@ -109,7 +109,7 @@ def is_new_on_cloud(settings: Settings, spec: JobSpec) -> bool:
 
 def check_allowed(allowed: Collection[str]) -> None:
     """Raises BadRequest for a word of --allow that names nothing which a trial may be allowed."""
-    from spotctl.run.start.sandbox import ALLOWABLE
+    from spotctl.trials.sandbox import ALLOWABLE
 
     for word in allowed:
         if word not in ALLOWABLE:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -49,8 +50,8 @@ def ui(
     def costs(job: str, since: str) -> Report:
         return gather_report(session, [job] if job else (), since, "", "job")
 
-    attended = _kept(lambda: remote_runner.refresh(session))
-    nights = _kept(lambda: nightly.known_jobs(session))
+    attended = _kept(partial(remote_runner.refresh, session))
+    nights = _kept(partial(nightly.known_jobs, session))
     today = _kept(lambda: costs("", format_time(wall_us())[: len("2026-01-15")]))
     begun = BegunCommands(session.settings.home)
     with (

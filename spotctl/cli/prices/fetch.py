@@ -5,9 +5,9 @@ prices come from, and how the store is kept.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pricing_data.errors import CloudError
     from pricing_data.ingest import FileReport, TaskReport
     from pricing_data.sources.base import FetchRequest
+    from pricing_data.store import PriceStore
 
 
 def import_(
@@ -51,7 +52,6 @@ def import_(
     from pricing_data.library import Library
     from pricing_data.sources.layouts import ON_DEMAND
     from spotctl.cli.progress import reading
-    from spotctl.clouds import wiring
     from spotctl.files.user_files import local_copy
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
@@ -61,7 +61,7 @@ def import_(
     inputs = [(name, None) for name in files or []] + [(name, ON_DEMAND.name) for name in on_demand or []]
     if not inputs:
         raise BadRequest("import: no file given (usage: spotctl prices import FILE...)")
-    store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
+    store = writable_store(session)
     reports: list[FileReport] = []
     with ExitStack() as stack:
         paths = [stack.enter_context(local_copy(name)) for name, _ in inputs]
@@ -122,7 +122,7 @@ def fetch(
     from spotctl.show.prices import price_answers
 
     session: Session = context.obj
-    store = wiring.price_store(session.settings, _remark_once(session, "waiting for another writer to finish"))
+    store = writable_store(session)
     now = wall_us()
     sources = wiring.sources(session.settings, cloud or ())
     check_regions("fetch", region or ())
@@ -191,9 +191,14 @@ def sources(context: typer.Context, json_: JsonOption = False) -> None:
     )
 
 
-def _remark_once(session: Session, text: str) -> Callable[[], None]:
-    """Prints a remark once: two long imports wait for each other at every batch."""
-    return cache(lambda: session.remark(text))
+def writable_store(session: Session) -> PriceStore:
+    """The price store, which says that another process writes to it.
+
+    It says so once: two long imports wait for each other at every batch.
+    """
+    from spotctl.clouds import wiring
+
+    return wiring.price_store(session.settings, cache(partial(session.remark, "waiting for another writer to finish")))
 
 
 def _fetch_exit(session: Session, reports: list[TaskReport], *, named: bool) -> int:
@@ -223,12 +228,11 @@ def backup(
 
     Example: spotctl lab prices backup /mnt/backup/prices
     """
-    from spotctl.clouds import wiring
     from spotctl.show.columns import as_json
     from spotctl.show.prices import price_answers
 
     session: Session = context.obj
-    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
+    store = writable_store(session)
     inspection = store.back_up(folder)
     session.answer(
         json_,
@@ -261,7 +265,6 @@ def correct(
     from pricing_data.library import Library
     from pricing_data.market import Market
     from pricing_data.store.table import PriceCorrection
-    from spotctl.clouds import wiring
     from spotctl.show import terminal
     from spotctl.show.columns import as_json
     from spotctl.show.prices import price_answers
@@ -284,7 +287,7 @@ def correct(
         raise BadRequest("correct: name the right price, or --withdraw the price change")
     if not reason.strip():
         raise BadRequest("correct: say why with --reason TEXT; the reason is kept with the correction")
-    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
+    store = writable_store(session)
     right = None if withdraw else parse_usd(price)
     made = store.correct(PriceCorrection(Market.parse(market), parse_time(time), right, reason.strip(), wall_us()))
     Library(store).keep_statistics()

@@ -158,12 +158,12 @@ def _gaps(session: Session, markets: Sequence[Market], *, json_: bool) -> None:
 def _check(session: Session, *, set_aside: bool, json_: bool) -> int:
     """Checks the store's files; returns the exit code."""
     from pricing_data.store.facts import FOLDER
-    from spotctl.clouds import wiring
+    from spotctl.cli.prices.fetch import writable_store
     from spotctl.show.columns import as_json
     from spotctl.show.prices import price_answers
 
     root = session.settings.price_store
-    store = wiring.price_store(session.settings, lambda: session.remark("waiting for another writer to finish"))
+    store = writable_store(session)
     gone = store.set_aside() if set_aside else ()
     inspection = store.inspect()
     lost = [] if inspection.flaws else store.lost()

@@ -22,6 +22,7 @@ from spotctl.run.start.data_regions import bucket_location, far_data, misplaced_
 from spotctl.run.start.launch_plans import JobPlans, plans_to_launch
 from spotctl.run.start.local_market import on_one_market
 from spotctl.run.start.machine_packages import check_machine_packages
+from spotctl.run.start.observing import unheard
 from spotctl.run.start.order_checks import checked
 from spotctl.run.turn.live_strategy import expectation
 from spotctl.show.metrics import publishing
@@ -118,7 +119,7 @@ def launch_here(
     session: Session,
     order: LaunchOrder,
     plans: Sequence[JobPlan] = (),
-    show: Callable[[RunState], None] = lambda _: None,
+    show: Callable[[RunState], None] = unheard,
     *,
     json_: bool = False,
     is_said: bool = False,
@@ -153,7 +154,7 @@ def run(
     session: Session,
     order: LaunchOrder,
     plans: Sequence[JobPlan] = (),
-    show: Callable[[RunState], None] = lambda _: None,
+    show: Callable[[RunState], None] = unheard,
 ) -> list[Launched]:
     """Runs jobs to their end. A job with neither ending nor error goes on without this computer.
 

@@ -21,7 +21,7 @@ from spotctl.log.statuses import latest_run
 from spotctl.log.store import EventLog
 from spotctl.run.notify import hidden, secret_values
 from spotctl.run.start import runs
-from spotctl.run.start.observing import RunObserver
+from spotctl.run.start.observing import RunObserver, unheard
 from spotctl.run.stop_signals import noticing, stop_signals
 from spotctl.run.waits import waits_said
 from spotctl.show.runs import lines as run_lines
@@ -47,7 +47,7 @@ def live_view(
     from_here: bool = False,
     leaving: Event | None = None,
     several: bool = False,
-    publish: Callable[[RunState], None] = lambda _: None,
+    publish: Callable[[RunState], None] = unheard,
 ) -> Iterator[RunObserver]:
     """A live view if stderr is a terminal, and otherwise a line with the time for each event.
 

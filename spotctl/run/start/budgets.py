@@ -67,7 +67,7 @@ def set_budget(job: str, settings: Settings, limit: int) -> ChangedBudget:
                 _check_covers(limit, state, spec, settings)
             return earlier
 
-        return change_budget(log, lambda: _active_run(log, job), may_change, limit)
+        return change_budget(log, partial(_active_run, log, job), may_change, limit)
 
 
 def change_budget(

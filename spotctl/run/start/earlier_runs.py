@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from bidbrain.eviction.hazard import Evidence
@@ -70,7 +71,12 @@ def speeds_of_others(
 
 
 def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Learned | None:
-    runs = events_of(settings, lambda began: _comparable(began, spec, before), MAX_RUNS)
+    ours = _work(written(spec))
+
+    def is_comparable(began: RunBegan) -> bool:
+        return began.job == spec.name and began.wall_us < before and _work(began.spec) == ours
+
+    runs = events_of(settings, is_comparable, MAX_RUNS)
     tariff = stored(lambda: known)
     observations = [observation for events in runs if (observation := observations_of(events, tariff)) is not None]
     vcpus = {
@@ -78,10 +84,6 @@ def _learn(settings: Settings, known: Library, spec: JobSpec, before: int) -> Le
     }
     ended = [observation for observation in observations if observation.wall_ended <= before]
     return learn(ended, vcpus, most_machines(spec), OVERHEADS.startup, OVERHEADS.eviction)
-
-
-def _comparable(began: RunBegan, spec: JobSpec, before: int) -> bool:
-    return began.job == spec.name and began.wall_us < before and _work(began.spec) == _work(written(spec))
 
 
 def _work(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +166,7 @@ def _spans(working: Sequence[LedgerRow]) -> list[_WorkSpan]:
 
 def _within(spans: Sequence[_WorkSpan], begin: int, end: int) -> Iterator[tuple[int, dict[str, int]]]:
     """For the parts of spans within a period: the number of machines, and machine-microseconds by type."""
-    first = max(bisect_right(spans, begin, key=lambda span: span[0]) - 1, 0)
+    first = max(bisect_right(spans, begin, key=itemgetter(0)) - 1, 0)
     for since, until, types in spans[first:]:
         if since >= end:
             return

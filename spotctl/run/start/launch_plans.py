@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from operator import attrgetter
 
 from bidbrain.eviction.hazard import family_of
 from pricing_data.library import CloudPrices, freshness_of
@@ -151,7 +152,7 @@ def ask_quotas(markets: Collection[Market], settings: Settings) -> None:
 
     A quota that cannot be read stays unknown: the cloud decides at the purchase.
     """
-    places = groupby(sorted(markets, key=str), key=lambda market: (market.cloud, market.region))
+    places = groupby(sorted(markets, key=str), key=attrgetter("cloud", "region"))
     for (cloud, region), there in places:
         provider = cloud_provider(settings, [cloud], [region])
         with closing(provider), suppress(SpotctlError):

@@ -16,6 +16,10 @@ RunEnd = tuple[RunState, RunEnded]
 """The last state of a run, and its last event."""
 
 
+def unheard(*_: object) -> None:
+    """Stands for a callback of somebody who does not ask."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunObserver:
     """Callbacks: `on_turn` gets the state after each turn of the loop, `on_end` the end of the run.
@@ -25,10 +29,10 @@ class RunObserver:
     `is_stopped` says whether the user has asked to stop everything.
     """
 
-    on_turn: Callable[[RunState], None] = lambda _: None
-    on_end: Callable[[JobSpec, RunState, RunEnded], None] = lambda *_: None
-    on_alarm: Callable[[JobSpec, RunState, Alarm], None] = lambda *_: None
-    on_remark: Callable[[str, str], None] = lambda *_: None
+    on_turn: Callable[[RunState], None] = unheard
+    on_end: Callable[[JobSpec, RunState, RunEnded], None] = unheard
+    on_alarm: Callable[[JobSpec, RunState, Alarm], None] = unheard
+    on_remark: Callable[[str, str], None] = unheard
     is_stopped: Callable[[], bool] = lambda: False
 
 

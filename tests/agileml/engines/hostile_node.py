@@ -340,9 +340,6 @@ class Talker:
             "lock",
             "checkpoints/p0-c1.checkpoint",
             "a" * 300,
-        )
-        names: tuple[str, ...] = (
-            *names,
             "checkpoints/../node.job",
             "checkpoints/p0-c1.checkpoint.part",
             "node.job\0",

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 import agileml
 from agileml.runtime.prepared_job import isolated
-from spotctl.files.script.trainer_trial import compared_trainer
+from spotctl.trials.trainer import compared_trainer
 
 SCRIPTS = Path(__file__).parent / "trainer_scripts" / "public"
 FAULTS = "at clock 3 kill 1; at clock 6 kill 1; at clock 9 join 1"

@@ -25,9 +25,9 @@ from spotctl.clouds.remote.job_folder import job_archive
 from spotctl.files.job.reader import load
 from spotctl.files.job.spec import JobSpec
 from spotctl.files.script.reading import Change, applied
-from spotctl.run.start.sandbox import scratch_folder
-from spotctl.run.start.seen_work import WorkMark, is_progress
-from spotctl.run.start.trial_starts import TrialGround, TrialStart, TrialTerms
+from spotctl.trials.sandbox import scratch_folder
+from spotctl.trials.seen_work import WorkMark, is_progress
+from spotctl.trials.starts import TrialGround, TrialStart, TrialTerms
 
 SCRIPTS = Path(__file__).parent / "layout_scripts"
 KILLS = 5

@@ -21,7 +21,7 @@ from agileml.runtime.prepared_job import isolated
 from spotctl.files.job.reader import load
 from spotctl.files.script.reading import read_script
 from spotctl.files.script.trainer_loop import training_of
-from spotctl.files.script.trainer_trial import ComparedTrainer, compared_trainer
+from spotctl.trials.trainer import ComparedTrainer, compared_trainer
 from tests.spotctl.approvals import Approved
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.files.converted_scripts import CONVERTED, losses

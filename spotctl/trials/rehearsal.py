@@ -1,8 +1,12 @@
-"""A rehearsal: a job's own command on this computer, killed and started again, before anything is rented.
+"""A rehearsal: a job's own program on this computer, killed and started again, before renting.
 
-The command runs in a copy of the job's folder until it has saved. It is killed without warning at a random moment
-after that, and started again as on the next machine: in a new copy, with what the job file brings back. It is killed
-once more while it saves, and started again. Whether it repeats work is seen (`seen_work`), not asserted. If the command
+A trial has four parts. The command is shut in (`sandbox`), it is started in a copy of the job's
+folder (`starts`), its work is seen from inside of it (`script_watch`), and what was seen is judged
+(`seen_work`). It runs until it has saved. It is killed without warning at a random moment after that,
+and started again as on the next machine: in a new copy, with what the job file brings back. It is
+killed once more while it saves, and started again. A trainer is only loaded.
+
+Whether a command repeats work is seen, never asserted: what cannot be seen is no verdict. If it
 writes checkpoints, the job is planned with their size and time.
 """
 
@@ -30,14 +34,10 @@ from spotctl.home.errors import BadRequest
 from spotctl.planning.facts import transfer_time
 from spotctl.planning.values import GB
 from spotctl.run.environment import secrets_of
-from spotctl.run.start.sandbox import (
-    MAX_DISK,
-    memory_limit,
-    scratch_folder,
-)
-from spotctl.run.start.seen_work import Judgement, Verdict, WorkMark, is_progress, judged
-from spotctl.run.start.trial_starts import STILL_SECONDS, SaveWatch, TrialGround, TrialStart, TrialTerms, unpacked
 from spotctl.run.work.training_workload import training_job
+from spotctl.trials.sandbox import MAX_DISK, memory_limit, scratch_folder
+from spotctl.trials.seen_work import Judgement, Verdict, WorkMark, is_progress, judged
+from spotctl.trials.starts import STILL_SECONDS, SaveWatch, TrialGround, TrialStart, TrialTerms, unpacked
 
 _ALONE_SECONDS = 10.0
 """For a command without a checkpoint, of which only a failure can be seen."""
@@ -58,14 +58,14 @@ class Rehearsal:
     seen: Judgement
 
 
-def rehearse(spec: JobSpec, cache: Path, terms: TrialTerms, say: Callable[[str], object] = lambda _: None) -> Rehearsal:
+def rehearse(spec: JobSpec, cache: Path, terms: TrialTerms, say: Callable[[str], object]) -> Rehearsal:
     """Tries a job's command, or loads its trainer, in a copy of the job's folder. BadRequest: it fails.
 
     Its checkpoints and outputs are lost. The setup is not run, because it could change this computer.
     """
     _check(spec)
     with scratch_folder("spotctl-rehearsal-") as scratch:
-        # The files that machines get.
+        # The files that machines get, and their variables.
         archive = job_archive(spec.workdir, scratch).path
         variables = {**os.environ, **spec.env, **secrets_of(spec)}
         try:
@@ -76,6 +76,7 @@ def rehearse(spec: JobSpec, cache: Path, terms: TrialTerms, say: Callable[[str],
             ground = TrialGround(spec, scratch, archive, variables, terms)
             seen = _CommandTrial(ground, say).conduct()
             return Rehearsal(_with_sizes(spec, spec.program, ground.watch, say), seen)
+
         if isinstance(spec.program, Training):
             folder = unpacked(archive, scratch / "job", {})
             try:
@@ -123,45 +124,68 @@ class _CommandTrial:
         self._checked, self._began = 0.0, time.monotonic()
 
     def conduct(self) -> Judgement:
-        """Starts, kills and judges the command. BadRequest: its first start fails, or it takes too much room."""
+        """Starts, kills and judges the command.
+
+        BadRequest: its first start fails, or it takes too much room.
+        """
         if self._ground.program.checkpoint is None:
-            start = self._ground.start()
-            code = self._until(start, lambda: False, min(_ALONE_SECONDS, self._terms.seconds))
-            self._end(start, code, is_last=True)
-            return Judgement(Verdict.NOT_SEEN, "the job file has no checkpoint, so each eviction starts it again")
-        for copies in range(_COPIES, 0, -1):
-            first = self._ground.start()
-            code = self._until_saved(first, copies)
-            if code is None and not first.copies:
-                self._end(first, code, is_last=True)
-                if first.own_saves:
-                    where = Path(first.own_saves[-1].path).relative_to(first.folder)
-                    return Judgement(Verdict.RESTARTED, f"saved {where} in its folder, which the next machine lacks")
-                changed = first.changed_files()
-                lost = f"; it changed {changed[0]} in its folder, which the next machine lacks" if changed else ""
-                return Judgement(Verdict.NOT_SEEN, f"no save was seen in {self._time():.0f} s{lost}")
-            if code is None:
-                break
-            self._end(first, code)
-            if not first.copies:
-                return Judgement(Verdict.NOT_SEEN, f"ended after {self._time():.0f} s without a save in its loop")
-            shutil.rmtree(self._ground.copies)
-        else:
-            return Judgement(Verdict.NOT_SEEN, f"ended after {self._time():.0f} s, too soon to be killed")
+            alone = self._ground.start()
+            code = self._until(alone, min(_ALONE_SECONDS, self._terms.seconds))
+            self._end(alone, code, is_last=True)
+            return _not_seen("the job file has no checkpoint, so each eviction starts it again")
+
+        first = self._start_that_saved()
+        if isinstance(first, Judgement):
+            return first
         # What is saved after the last copy shows what becomes of that.
-        self._until(first, first.shows_what_follows, self._time() + _PATIENCE_SECONDS / 4, is_lost=True)
-        self._until(first, lambda: False, self._time() + self._terms.random.uniform(0.0, STILL_SECONDS), is_lost=True)
+        patience = self._time() + _PATIENCE_SECONDS / 4
+        self._until(first, patience, first.shows_what_follows, is_lost=True)
+        moment = self._time() + self._terms.random.uniform(0.0, STILL_SECONDS)
+        self._until(first, moment, is_lost=True)
         first.command.finish()
-        saved = f"saved {self._ground.kept[2]} after {first.first_copy - first.began:.0f} s; killed and started again"
+
+        waited = first.first_copy - first.began
+        saved = f"saved {self._ground.kept[2]} after {waited:.0f} s; killed and started again"
         self._say(f"{saved} ...")
         second, after = self._killed_while_saving(first)
         if after.verdict is Verdict.RESUMED:
             last = self._after_the_last_kill(first, second)
             if last.verdict is Verdict.RESTARTED:
-                after = Judgement(last.verdict, f"{after.saw}; killed while it saved, it {last.saw}")
+                saw = f"{after.saw}; killed while it saved, it {last.saw}"
+                after = Judgement(last.verdict, saw)
             elif first.copies < _COPIES and last.verdict is Verdict.NOT_SEEN:
                 after = Judgement(last.verdict, f"{after.saw}; {last.saw}")
         return Judgement(after.verdict, f"{saved}; {after.saw}")
+
+    def _start_that_saved(self) -> TrialStart | Judgement:
+        """A start that has saved and still runs; a verdict if there is none.
+
+        A command that ends before two saves were copied is killed after one.
+        """
+        for copies in range(_COPIES, 0, -1):
+            first = self._ground.start()
+            code = self._until_saved(first, copies)
+            if code is None and not first.copies:
+                self._end(first, code, is_last=True)
+                return self._without_save(first)
+            if code is None:
+                return first
+
+            self._end(first, code)
+            if not first.copies:
+                return _not_seen(f"ended after {self._time():.0f} s without a save in its loop")
+            shutil.rmtree(self._ground.copies)
+        return _not_seen(f"ended after {self._time():.0f} s, too soon to be killed")
+
+    def _without_save(self, first: TrialStart) -> Judgement:
+        """The verdict on a start of which nothing was kept for the next machine."""
+        if first.own_saves:
+            where = Path(first.own_saves[-1].path).relative_to(first.folder)
+            saw = f"saved {where} in its folder, which the next machine lacks"
+            return Judgement(Verdict.RESTARTED, saw)
+        changed = first.changed_file()
+        lost = f"; it changed {changed} in its folder, which the next machine lacks"
+        return _not_seen(f"no save was seen in {self._time():.0f} s{lost if changed else ''}")
 
     def _killed_while_saving(self, first: TrialStart) -> tuple[TrialStart, Judgement]:
         kept, saves = self._ground.kept, [mark for mark in first.marks if is_progress(mark)]
@@ -171,17 +195,17 @@ class _CommandTrial:
         has_steps = any(mark.kind == "step" for mark in first.marks)
         cut = self._terms.random.randint(1, together) + together * (first.copies < _COPIES or not has_steps)
         second = self._ground.start(cut, has_steps=has_steps)
-        code = self._until(second, lambda: False, self._by(_SECOND_SHARE))
+        code = self._until(second, self._terms.seconds * _SECOND_SHARE)
         second.command.finish()
         return second, self._judged(first, kept, second, code)
 
     def _after_the_last_kill(self, first: TrialStart, second: TrialStart) -> Judgement:
         kept, third = self._ground.kept, self._ground.start()
-        code = self._until(third, lambda: third.steps() > 0, self._terms.seconds)
+        code = self._until(third, self._terms.seconds, third.has_worked)
         self._end(third, None, is_last=True)
         seen = self._judged(first, kept, third, code)
         if first.copies + second.copies < _COPIES and seen.verdict is not Verdict.RESTARTED:
-            return Judgement(Verdict.NOT_SEEN, "a minute was too short to see which of several saves it takes")
+            return _not_seen("a minute was too short to see which of several saves it takes")
         return seen
 
     def _judged(
@@ -195,10 +219,11 @@ class _CommandTrial:
         return judged(first.marks, kept[0], kept[1], start.marks)
 
     def _until_saved(self, start: TrialStart, copies: int) -> int | None:
-        code = self._until(start, partial(self._may_be_killed, start, copies), self._by(_FIRST_SHARE))
+        may_be_killed = partial(self._may_be_killed, start, copies)
+        code = self._until(start, self._terms.seconds * _FIRST_SHARE, may_be_killed)
         if code is None and not start.marks:
             # Nothing but its saves can be seen.
-            code = self._until(start, lambda: False, min(_ALONE_SECONDS, self._terms.seconds))
+            code = self._until(start, min(_ALONE_SECONDS, self._terms.seconds))
         return code
 
     def _may_be_killed(self, start: TrialStart, copies: int) -> bool:
@@ -215,22 +240,27 @@ class _CommandTrial:
     def _time(self) -> float:
         return time.monotonic() - self._began
 
-    def _by(self, share: float) -> float:
-        return self._terms.seconds * share
-
     def _until(
-        self, start: TrialStart, is_enough: Callable[[], bool], seconds: float, *, is_lost: bool = False
+        self,
+        start: TrialStart,
+        seconds: float,
+        is_enough: Callable[[], bool] | None = None,
+        *,
+        is_lost: bool = False,
     ) -> int | None:
         """Looks at a start until it ends, there is enough, or this time of the trial is over.
 
         What it saves then is copied, unless it is lost.
         """
-        while (code := start.command.exit_code()) is None and not is_enough() and self._time() < seconds:
+        while (code := start.command.exit_code()) is None and self._time() < seconds:
+            if is_enough is not None and is_enough():
+                break
             start.look(is_over=is_lost)
             self._check_room()
             if not start.marks and time.monotonic() - start.began > _ALONE_SECONDS:
                 break
             time.sleep(_LOOK_SECONDS)
+
         start.look(is_over=True)
         return code
 
@@ -245,6 +275,7 @@ class _CommandTrial:
                     time.sleep(_LOOK_SECONDS)
         finally:
             start.command.end(0.0)
+
         if code not in (None, 0, SAVED_AND_ENDED):
             raise _failure(self._spec, f"status {code}: {start.last_line()}")
         if is_last:
@@ -254,15 +285,22 @@ class _CommandTrial:
         """Refuses a command that fills the memory or the disk of this computer."""
         if time.monotonic() - self._checked < _CHECK_SECONDS:
             return
-        self._checked, page = time.monotonic(), os.sysconf("SC_PAGE_SIZE")
-        memory = 0
-        for pid, mark in marked():
+        self._checked = time.monotonic()
+
+        pages = 0
+        for pid in (pid for pid, mark in marked() if mark == self._ground.scratch):
+            # A process may have ended since.
             with suppress(OSError):
-                memory += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page * (mark == self._ground.scratch)
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        memory = pages * os.sysconf("SC_PAGE_SIZE")
         disk = sum(size for _, size, *_ in listing(self._ground.scratch, unfinished=True))
         for what, used, limit in (("memory", memory, memory_limit()), ("disk", disk, MAX_DISK)):
             if used > limit:
                 raise _failure(self._spec, f"over {limit >> 30} GiB of {what}")
+
+
+def _not_seen(why: str) -> Judgement:
+    return Judgement(Verdict.NOT_SEEN, why)
 
 
 def _failure(spec: JobSpec, why: str) -> BadRequest:

@@ -1,7 +1,9 @@
-"""A command of a trial is shut in: without network, credentials, GPUs, or writing outside of its folder.
+"""A command of a trial is shut in: no network, credentials or GPUs, and no writing elsewhere.
 
-`python -m spotctl.run.start.sandbox FOLDER ALLOWED COMMAND ...` shuts itself in and becomes the command. It uses
-namespaces of Linux, which need no rights on most systems; `guards` finds out which of them hold here.
+`python -m spotctl.trials.sandbox FOLDER GUARDS COMMAND ...` shuts itself in and becomes the command.
+It uses namespaces of Linux (unshare(2), mount_setattr(2)), which need no rights on most systems;
+`guards` finds out which of them hold here. What is not held here must be said before a trial, and
+nothing of a trial must outlive the process that conducts it: `scratch_folder` sees to that.
 """
 
 import ctypes
@@ -47,6 +49,7 @@ _CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 0x1
 _UP, _GET_FLAGS, _SET_FLAGS = 0x1, 0x8913, 0x8914
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _PROBE_SECONDS = 20
 
 
@@ -96,10 +99,6 @@ def memory_limit() -> int:
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MAX_MEMORY_SHARE)
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def _check(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
@@ -111,61 +110,45 @@ def _leave_namespaces(held: Collection[str]) -> None:
     flags = _CLONE_NEWUSER
     flags |= _CLONE_NEWNET if NO_NETWORK in held else 0
     flags |= _CLONE_NEWNS if READ_ONLY in held else 0
-    _check(_libc().unshare(flags))
+    _check(_LIBC.unshare(flags))
+
     # The user stays who it was, also to itself.
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
     if NO_NETWORK in held:
-        _raise_loopback()
-
-
-def _raise_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
-        request = struct.pack("16sH14s", b"lo", 0, b"")
-        flags = struct.unpack("16sH14s", fcntl.ioctl(line, _GET_FLAGS, request))[1]
-        fcntl.ioctl(line, _SET_FLAGS, struct.pack("16sH14s", b"lo", flags | _UP, b""))
+        # Ranks of a training meet on the loopback, which is down in a new namespace.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+            request = struct.pack("16sH14s", b"lo", 0, b"")
+            flags = struct.unpack("16sH14s", fcntl.ioctl(line, _GET_FLAGS, request))[1]
+            fcntl.ioctl(line, _SET_FLAGS, struct.pack("16sH14s", b"lo", flags | _UP, b""))
 
 
 def _make_read_only(folder: Path, *, is_hidden: bool) -> None:
     """Makes all but the folder read-only, and covers what holds credentials if it is to be hidden."""
-    libc = _libc()
 
     def mount(source: str, target: str, kind: str | None, flags: int) -> None:
-        _check(
-            libc.mount(source.encode(), target.encode(), None if kind is None else kind.encode(), flags, None),
-        )
-
-    def set_read_only(path: str, *, on: bool, recursive: bool) -> None:
-        attributes = struct.pack("QQQQ", _READ_ONLY if on else 0, 0 if on else _READ_ONLY, 0, 0)
-        flags = _AT_RECURSIVE if recursive else 0
-        _check(libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, path.encode(), flags, attributes, len(attributes)))
+        of_kind = None if kind is None else kind.encode()
+        _check(_LIBC.mount(source.encode(), target.encode(), of_kind, flags, None))
 
     mount("none", "/", None, _MS_REC | _MS_PRIVATE)
     mount(str(folder), str(folder), None, _MS_BIND | _MS_REC)
-    set_read_only("/", on=True, recursive=True)
-    set_read_only(str(folder), on=False, recursive=False)
+
+    # The attributes to set, and those to clear: everything becomes read-only but the folder.
+    for path, attributes, how in (("/", (_READ_ONLY, 0), _AT_RECURSIVE), (str(folder), (0, _READ_ONLY), 0)):
+        packed = struct.pack("QQQQ", *attributes, 0, 0)
+        _check(_LIBC.syscall(_MOUNT_SETATTR, _AT_FDCWD, path.encode(), how, packed, len(packed)))
+
     if os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 - the data loaders of PyTorch share memory there
         mount("tmpfs", "/dev/shm", "tmpfs", 0)  # noqa: S108
-    for place in _credential_places() if is_hidden else ():
+
+    places = [Path.home() / name for name in _PLACES] if is_hidden else []
+    for place in places:
         if place.is_dir():
             mount("tmpfs", str(place), "tmpfs", 0)
-        else:
+        elif place.exists():
             mount("/dev/null", str(place), None, _MS_BIND)
-
-
-def _credential_places() -> Iterator[Path]:
-    for name in _PLACES:
-        place = Path.home() / name
-        if place.exists():
-            yield place
-
-
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    most = MAX_DISK if hard == resource.RLIM_INFINITY else min(MAX_DISK, hard)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
 @contextmanager
@@ -183,29 +166,33 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
                 watcher.wait()
 
 
-def _watch(folder: Path) -> None:
-    sys.stdin.read()
-    kill_marked(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def main(words: Sequence[str]) -> None:
     """Shuts this process in and replaces it by the command."""
     if words[0] == "--watch":
-        _watch(Path(words[1]))
+        # The end of the input is that of the process that conducts the trial.
+        sys.stdin.read()
+        kill_marked(Path(words[1]))
+        shutil.rmtree(words[1], ignore_errors=True)
         return
+
     if words[0] == "--check":
         _leave_namespaces([words[1]])
         if words[1] == READ_ONLY:
             _make_read_only(Path.cwd(), is_hidden=True)
         return
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = MAX_DISK if hard == resource.RLIM_INFINITY else min(MAX_DISK, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
     folder, held, command = Path(words[0]), set(words[1].split(",")) - {""}, words[2:]
     here = Path.cwd()
-    _limit()
     if held:
         _leave_namespaces(held)
     if READ_ONLY in held:
         _make_read_only(folder, is_hidden=HIDDEN in held)
+
     # Into the folder as it is now mounted.
     os.chdir(here)
     os.execvp(command[0], list(command))  # noqa: S606 - the user's own command

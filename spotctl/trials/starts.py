@@ -1,7 +1,8 @@
-"""A start of a job's command on this computer, on what stands for a machine: a new copy of the job's folder.
+"""A start of a job's command on this computer, on what stands for a machine.
 
-It gets what the job file brings back, its saves are copied as a machine's agent copies them, and its marks are read
-while it runs. Nothing but these copies reaches the next start.
+Each start has a new copy of the job's folder, as each machine has. It gets what the job file brings
+back, its saves are copied as a machine's agent copies them, and its marks are read while it runs.
+Nothing but these copies may reach the next start: whatever else did would look like resuming.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 
@@ -29,11 +31,11 @@ from spotctl.files.job.programs import Command
 from spotctl.files.job.spec import JobSpec, output_variable
 from spotctl.run.environment import secrets_of
 from spotctl.run.notify import hidden
-from spotctl.run.start import trial_probe
-from spotctl.run.start.sandbox import ALLOWABLE, CREDENTIALS, GPU, READ_ONLY, guards, safe_environment, shut_in
-from spotctl.run.start.seen_work import SeenMarks, WorkMark, is_progress, marks_of_work
 from spotctl.run.work.gang import node_variables
 from spotctl.run.work.training_nodes import free_port
+from spotctl.trials import script_watch
+from spotctl.trials.sandbox import ALLOWABLE, CREDENTIALS, GPU, READ_ONLY, guards, safe_environment, shut_in
+from spotctl.trials.seen_work import SeenMarks, WorkMark, is_progress, marks_of_work
 
 SECONDS = 60.0
 STILL_SECONDS = 0.5
@@ -51,8 +53,8 @@ _HERE = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class TrialTerms:
-    """How long a trial may take, what its command may use, files of the job's folder with other contents, and the
-    random moments of the kills."""
+    """How long a trial may take, what its command may use, files of the job's folder with other
+    contents, and the random moments of the kills."""
 
     seconds: float = SECONDS
     allowed: Collection[str] = ALLOWABLE
@@ -125,7 +127,7 @@ class TrialGround:
             self.variables |= {"HOME": str(scratch), "PYTHONUSERBASE": str(home / ".local")}
         self.probe, self.copies = scratch / "probe", scratch / "kept"
         self.probe.mkdir()
-        shutil.copy(trial_probe.__file__, self.probe / "sitecustomize.py")
+        shutil.copy(script_watch.__file__, self.probe / "sitecustomize.py")
         # The home folder cannot be written to here.
         self.built = scratch / "built"
         _bring_compiled(variables, self.built)
@@ -135,20 +137,15 @@ class TrialGround:
     def start(self, cut: int = 0, *, has_steps: bool = False) -> TrialStart:
         """Starts the command once more; with `cut` it is killed in the middle of this save."""
         self._number += 1
-        return TrialStart(self, self._number, cut, has_steps=has_steps)
-
-    def shut_in(self, words: Sequence[str]) -> list[str]:
-        """The command line with the guards that hold here."""
-        return shut_in(self.scratch, self._held, words) if set(ALLOWABLE) > set(self.terms.allowed) else list(words)
+        is_open = set(ALLOWABLE) <= set(self.terms.allowed)
+        words = list(SHELL) if is_open else shut_in(self.scratch, self._held, SHELL)
+        return TrialStart(self, self._number, words, cut, has_steps=has_steps)
 
 
 class TrialStart:
-    """One start of the command, on what stands for a machine: a new copy of the job's folder, with what is kept.
+    """One start of the command. Only Python leaves `marks`."""
 
-    Only Python leaves `marks`.
-    """
-
-    def __init__(self, ground: TrialGround, number: int, cut: int, *, has_steps: bool) -> None:
+    def __init__(self, ground: TrialGround, number: int, words: Sequence[str], cut: int, *, has_steps: bool) -> None:
         scratch, spec, terms, self._ground = ground.scratch, ground.spec, ground.terms, ground
         self.folder = unpacked(ground.archive, scratch / f"job-{number}", terms.changed)
         self._given = set(listing(self.folder))
@@ -158,12 +155,15 @@ class TrialStart:
         folders |= {output_variable(name): self.outputs / name for name in spec.outputs}
         for place in (seen, scratch / "tmp", *folders.values()):
             place.mkdir(parents=True, exist_ok=True)
+
         policy = CheckpointPolicy(str(ground.copies), 1.0, None, 0.0, 1.0)
         self._sync = CheckpointSync(
             policy, NodeTask(f"start-{number}"), self.checkpoint, scratch / "plan", lambda: None
         )
         self._sync.restore()
+
         roots = (self.folder, self.checkpoint, self.outputs, spec.workdir)
+        python_path = filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))
         environment = {
             **ground.variables,
             "SPOTCTL_JOB": spec.name,
@@ -178,19 +178,19 @@ class TrialStart:
             "TMPDIR": str(scratch / "tmp"),
             "TORCH_EXTENSIONS_DIR": str(ground.built),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(ground.probe), ground.variables.get("PYTHONPATH", "")))),
+            "PYTHONPATH": os.pathsep.join(python_path),
             "SPOTCTL_TRIAL_SEEN": str(seen),
             "SPOTCTL_TRIAL_ROOTS": os.pathsep.join(map(str, roots)),
             "SPOTCTL_TRIAL_CUT": str(cut),
             "SPOTCTL_TRIAL_STEPS": str(int(has_steps)),
         }
+
         self._reader, self.marks = SeenMarks(seen), list[WorkMark]()
         self.printed, self.began = scratch / f"printed-{number}", time.monotonic()
         self._saves, self._looked = list[object](), self.began
         self.first_copy = inf
         self._kept: tuple[float, str] | None = None
         ground.watch.turn_to(self.checkpoint)
-        words = ground.shut_in(SHELL)
         self.command = RunningCommand(words, self.folder, environment, self.printed, scratch)
 
     def look(self, *, is_over: bool = False) -> None:
@@ -200,42 +200,43 @@ class TrialStart:
             # What a save has may be seen after it was copied.
             self._ground.kept = (self.marks, *self._kept)
         self._ground.watch.look()
+
         now = time.monotonic()
         # No machine copies what it was ended in the middle of.
         is_over |= any(mark.kind == "cut" for mark in self.marks)
-        if is_over or self._ground.program.checkpoint is None or now - self._looked < _STABLE_SECONDS:
+        keeps_none = self._ground.program.checkpoint is None
+        if is_over or keeps_none or now - self._looked < _STABLE_SECONDS:
             return
         if self._sync.look():
-            self.marks = self._reader.all()
-            written = max(map(self._written, self._sync.copied)) - (time.time() - time.monotonic())
-            save = self._save_before(written)
-            # A save of several files may be copied in parts, and is one save.
-            copied = written if save is None else save.position
-            if any(is_progress(mark) for mark in self.marks) and copied not in self._saves:
-                self._saves.append(copied)
-                self.first_copy = min(self.first_copy, now)
-            newest = max(self._sync.copied, key=lambda file: file[2])[0]
-            self._kept = (written if save is None else save.at, newest)
-            self._ground.kept = (self.marks, *self._kept)
+            self._note_copy(now)
         self._looked = now
 
+    def _note_copy(self, now: float) -> None:
+        """Notes which save was copied: the last that was begun before its files were written."""
+        self.marks = self._reader.all()
+        written = max(map(self._written, self._sync.copied)) - (time.time() - time.monotonic())
+        until, folder = written + _CLOCK_SECONDS, str(self.checkpoint)
+        work = [mark for mark in self.marks if is_progress(mark)]
+        saves = [mark for mark in work if mark.path.startswith(folder) and mark.at <= until]
+
+        # A save of several files may be copied in parts, and is one save.
+        copied = saves[-1].position if saves else written
+        if work and copied not in self._saves:
+            self._saves.append(copied)
+            self.first_copy = min(self.first_copy, now)
+        newest = max(self._sync.copied, key=itemgetter(2))[0]
+        self._kept = (saves[-1].at if saves else written, newest)
+        self._ground.kept = (self.marks, *self._kept)
+
     def shows_what_follows(self) -> bool:
-        """Whether a step, or a save with weights where there are no steps, was seen after the one that was copied."""
-        marks = marks_of_work(self.marks)[0]
-        return not any(mark.weights for mark in marks) or any(
-            mark.weights and mark.at > self._ground.kept[1] for mark in marks
-        )
+        """Whether weights, if any are seen, were seen after those of the save that was copied."""
+        with_weights = [mark for mark in marks_of_work(self.marks)[0] if mark.weights]
+        return not with_weights or with_weights[-1].at > self._ground.kept[1]
 
     @property
     def copies(self) -> int:
         """How many saves were copied, each counted once."""
         return len(self._saves)
-
-    def _save_before(self, written: float) -> WorkMark | None:
-        """The last save that was begun before its files were written or renamed: later ones may not be copied yet."""
-        folder = str(self.checkpoint)
-        saves = [mark for mark in self.marks if is_progress(mark) and mark.path.startswith(folder)]
-        return max((m for m in saves if m.at <= written + _CLOCK_SECONDS), key=lambda mark: mark.at, default=None)
 
     def _written(self, file: tuple[str, int, int, int]) -> float:
         """When a file was written, or got its name."""
@@ -246,20 +247,21 @@ class TrialStart:
             return changed / 1e9
         return (now.st_ctime_ns if (now.st_mtime_ns, now.st_ino) == (changed, number) else changed) / 1e9
 
-    def steps(self) -> int:
-        """How many steps, or else saves, were seen."""
-        return sum(mark.kind == "step" for mark in self.marks) or sum(map(is_progress, self.marks))
+    def has_worked(self) -> bool:
+        """Whether a step or a save in a loop was seen."""
+        return any(mark.kind == "step" or is_progress(mark) for mark in self.marks)
 
     @property
     def own_saves(self) -> list[WorkMark]:
         """Saves that the next machine does not get."""
         return [mark for mark in self.marks if is_progress(mark) and mark.path.startswith(str(self.folder))]
 
-    def changed_files(self) -> list[str]:
-        """Files of the job's folder that are new or other than at the start, the newest first; logs do not count."""
+    def changed_file(self) -> str:
+        """The newest file of the job's folder that was changed since the start; logs do not count."""
         files = [file for file in listing(self.folder) if file not in self._given]
-        files = [file for file in files if not file[0].endswith(trial_probe.NO_SAVES) and "tfevents" not in file[0]]
-        return [name for name, *_ in sorted(files, key=lambda file: -file[2])]
+        files = [file for file in files if not file[0].endswith(script_watch.NO_SAVES)]
+        files = [file for file in files if "tfevents" not in file[0]]
+        return max(files, key=itemgetter(2))[0] if files else ""
 
     def last_line(self) -> str:
         lines = [line.strip() for line in self.printed.read_text(errors="replace").splitlines() if line.strip()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,17 +15,13 @@ from random import Random
 import pytest
 
 from spotctl.agent.container.processes import marked
-from spotctl.cli.script_trial import is_new_on_cloud
 from spotctl.files.job.reader import load
-from spotctl.home import config
 from spotctl.home.errors import BadRequest
-from spotctl.run.start import sandbox
-from spotctl.run.start.rehearsal import rehearse
-from spotctl.run.start.seen_work import Judgement, Verdict
-from spotctl.run.start.trial_starts import TrialTerms
+from spotctl.trials import sandbox
+from spotctl.trials.rehearsal import rehearse
+from spotctl.trials.seen_work import Judgement, Verdict
+from spotctl.trials.starts import TrialTerms
 from tests.spotctl.launches import command
-from tests.spotctl.show.costs.made import NIGHT, MadeRun, write_log
-from tests.spotctl.terminals import terminal
 
 pytestmark = pytest.mark.usefixtures("few_windows")
 
@@ -310,8 +305,8 @@ def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Si
         # A shell that runs the tests in the background has it ignored.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from pathlib import Path; from spotctl.files.job.reader import load;"
-        "from spotctl.run.start.rehearsal import rehearse; from spotctl.run.start.trial_starts import TrialTerms;"
-        f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()))"
+        "from spotctl.trials.rehearsal import rehearse; from spotctl.trials.starts import TrialTerms;"
+        f"rehearse(load(Path({str(path)!r})), Path({str(tmp_path / 'cache')!r}), TrialTerms(900.0, ()), print)"
     )
     (tmp_path / "tmp").mkdir()
     trial = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")})
@@ -322,44 +317,3 @@ def test_nothing_survives_the_end_of_the_trial(tmp_path: Path, number: signal.Si
     trial.wait()
     while running(str(tmp_path)) or any((tmp_path / "tmp").iterdir()):
         time.sleep(0.05)
-
-
-CLOUD = "name: first\nkind: command\nrun: python train.py\ncheckpoint: {path: s3://bucket/first/}\nbudget: 5 USD\n"
-
-
-def test_the_first_launch_on_a_cloud_proposes_a_trial(tmp_path: Path) -> None:
-    job = tmp_path / "job.yaml"
-    (tmp_path / "train.py").touch()
-    job.write_text(f"{CLOUD}resources: {{clouds: [aws], types: [c6i.large]}}\n")
-    settings = config.load({}, tmp_path / "home")
-    assert is_new_on_cloud(settings, load(job))
-    with terminal("launch", job) as window:
-        window.wait_for("A trial runs first in a copy of its folder, kills it twice and starts it again: for 60 s at")
-        assert re.search(r"most, with \d+ GiB of memory and 20 GiB of disk", " ".join(window.screen.split()))
-        window.wait_for("Try it on this computer?")
-        window.type("n\n")
-        assert window.exit_code() != 0, "no price of the cloud is stored"
-    assert "rehearsing" not in window.screen
-    for provider, is_new in (("local", True), ("aws", False)):
-        made = MadeRun(f"first-{provider}", "first", NIGHT, provider=provider)
-        made.begin(kind="command")
-        home = tmp_path / provider
-        write_log([made], home)
-        assert is_new_on_cloud(config.load({}, home), load(job)) is is_new
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("[aws], types: [c6i.large]", "[local]"),
-        ("checkpoint: {path: s3://bucket/first/}\n", ""),
-        ("budget:", "data: {corpus: s3://bucket/corpus/}\nbudget:"),
-        ("budget:", "image: {container: docker.io/library/python:3.12}\nbudget:"),
-    ],
-    ids=["local", "no checkpoint", "data in a store", "a container"],
-)
-def test_a_job_that_a_trial_cannot_show_is_not_proposed(tmp_path: Path, old: str, new: str) -> None:
-    job = tmp_path / "job.yaml"
-    (tmp_path / "train.py").touch()
-    job.write_text(f"{CLOUD}resources: {{clouds: [aws], types: [c6i.large]}}\n".replace(old, new))
-    assert not is_new_on_cloud(config.load({}, tmp_path / "home"), load(job))

@@ -14,8 +14,8 @@ from spotctl.files.job.reader import load
 from spotctl.home.errors import BadRequest
 from spotctl.planning.candidates import save_time
 from spotctl.planning.values import Job
-from spotctl.run.start.rehearsal import rehearse
-from spotctl.run.start.trial_starts import TrialTerms
+from spotctl.trials.rehearsal import rehearse
+from spotctl.trials.starts import TrialTerms
 from tests.spotctl.command_line import spotctl
 from tests.spotctl.launches import command, processes, training
 
@@ -41,7 +41,7 @@ def test_a_command_that_fails_is_refused_with_its_last_line(
     path = command(tmp_path, run)
     path.write_text(path.read_text() + "secrets: [KEY]\n")
     with pytest.raises(BadRequest, match=f"small: the trial on this computer failed with .*{why}"):
-        rehearse(load(path), tmp_path / "cache", TrialTerms(60.0))
+        rehearse(load(path), tmp_path / "cache", TrialTerms(60.0), print)
 
 
 def test_a_command_that_still_runs_has_passed_and_leaves_nothing(
@@ -54,7 +54,7 @@ def test_a_command_that_still_runs_has_passed_and_leaves_nothing(
     path = command(tmp_path, f"{checks} && (sleep 1000 & exec sleep 1000) || exit 9")
     path.write_text(path.read_text() + "outputs: {model: out}\n")
     before = sorted(tmp_path.iterdir())
-    rehearse(load(path), tmp_path / "cache", TrialTerms(2.0))
+    rehearse(load(path), tmp_path / "cache", TrialTerms(2.0), print)
     assert sorted(tmp_path.iterdir()) == before
     assert not processes(scratch)
     assert not list(scratch.iterdir())
@@ -79,9 +79,9 @@ def test_a_command_is_planned_with_the_checkpoints_that_it_wrote(tmp_path: Path)
     assert re.search(r"wrote \d+ checkpoints? here, of 3 MB", line)
     again = load(path)
     stated = replace(seen, checkpoint=replace(seen.checkpoint, takes=7 * SECOND))
-    assert rehearse(replace(again, program=stated), tmp_path / "cache", TrialTerms(2.0)).spec.program == stated, (
-        "the file's stays"
-    )
+    assert (
+        rehearse(replace(again, program=stated), tmp_path / "cache", TrialTerms(2.0), print).spec.program == stated
+    ), "the file's stays"
     assert save_time(Job(replace(again, program=stated))) == 7 * SECOND * again.local.speed
 
 
@@ -89,16 +89,16 @@ def test_a_setup_is_not_run_and_the_message_says_so(tmp_path: Path) -> None:
     path = command(tmp_path, "[ -e installed ]")
     path.write_text(path.read_text() + "setup: touch installed\n")
     with pytest.raises(BadRequest, match="status 1: it printed nothing; --rehearse does not run the setup"):
-        rehearse(load(path), tmp_path / "cache", TrialTerms(60.0))
+        rehearse(load(path), tmp_path / "cache", TrialTerms(60.0), print)
 
 
 def test_a_trainer_that_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
-    rehearse(load(training(tmp_path)), tmp_path / "cache", TrialTerms())
+    rehearse(load(training(tmp_path)), tmp_path / "cache", TrialTerms(), print)
     path = training(tmp_path)
     (tmp_path / "mine.py").write_text("import no_such_module\n")
     path.write_text(path.read_text().replace("app: mf", "app: mine.py").replace("rank: 4, ", ""))
     with pytest.raises(BadRequest, match="no_such_module"):
-        rehearse(load(path), tmp_path / "cache", TrialTerms())
+        rehearse(load(path), tmp_path / "cache", TrialTerms(), print)
 
 
 def test_nothing_is_created_by_a_launch_whose_rehearsal_fails(tmp_path: Path) -> None:
@@ -119,4 +119,4 @@ def test_containers_are_not_rehearsed(tmp_path: Path) -> None:
     path = command(tmp_path, "true")
     path.write_text(path.read_text() + "image: {container: docker.io/library/python:3.12}\n")
     with pytest.raises(BadRequest, match="--rehearse runs no containers"):
-        rehearse(load(path), tmp_path / "cache", TrialTerms())
+        rehearse(load(path), tmp_path / "cache", TrialTerms(), print)

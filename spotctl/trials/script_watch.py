@@ -1,16 +1,21 @@
-"""Sees the work of a training script that a trial runs: where its loops stand, its weights, its saves and loads.
+"""Sees the work of a training script that a trial runs: its loops, weights, saves and loads.
 
-A trial starts Python with a copy of this file as `sitecustomize`, so it knows no other module of spotctl, runs in
-whatever Python the user has, and never lets an error of its own reach the script. It appends lines of JSON to a file of
-its process: `step` before a step of the first optimizer (with a few of its weights), `save` before something is written
-below the trial's folder, `done` after that, `cut` where the script is killed in the middle of it, `state` with some of
-the numbers that are written after a file was opened, and `load` for what is read back.
+A trial starts Python with a copy of this file as `sitecustomize`, so it knows no other module of
+spotctl and runs in whatever Python the user has. The script never feels it: an error in here must
+not reach the script, and no code of the script's own runs when a value of it is read.
+
+It appends lines of JSON to a file of its process. `step` comes before a step of the first optimizer,
+with a few of its weights. `save` comes before something is written below the trial's folder, `done`
+after that, and `cut` where the script is killed in the middle of it. `state` has some of the numbers
+that are written after a file was opened, and `load` says what is read back.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -24,8 +29,18 @@ _ROOTS = [root for root in os.environ.get("SPOTCTL_TRIAL_ROOTS", "").split(os.pa
 _LIBRARIES = ("/transformers/", "/lightning/", "/pytorch_lightning/", "/keras/", "/torchtitan/")
 """Libraries whose loops are as good as the script's own."""
 
-_SAVING = {"numpy": ("save", "savez", "savez_compressed"), "joblib": ("dump",)}
-"""Functions that save what they are given, and open the file themselves."""
+_TO_PATH, _TO_FILE, _OPENS = "to a path", "to an open file", "opens its file"
+_SAVING = {
+    "torch.serialization": (("save", _TO_PATH, "f"),),
+    "safetensors.torch": (("save_file", _TO_PATH, "filename"),),
+    "pickle": (("dump", _TO_FILE, "file"), ("dumps", _OPENS, "")),
+    "numpy": (("save", _OPENS, ""), ("savez", _OPENS, ""), ("savez_compressed", _OPENS, "")),
+    "joblib": (("dump", _OPENS, ""),),
+}
+"""The functions of a module that save, how, and the name of their second argument: where to.
+
+Of a function that opens its file, the audit of Python sees the rest.
+"""
 
 NO_SAVES = (".log", ".txt", ".csv", ".tsv", ".jsonl", ".out", ".err", ".pyc", ".png", ".svg", ".lock", ".md")
 _MAX_LINES = 50_000
@@ -99,9 +114,11 @@ def _described_loop(loop: Any) -> list[tuple[str, tuple[str, ...]]]:
             target = _path_of(node.targets[0])
             if target and target == _path_of(node.value.left):
                 parts.append(("count", target))
+
     # What ends a loop is usually counted in it as well.
     known = [(kind, path) for kind, path in dict.fromkeys(parts) if path]
-    return sorted(known, key=lambda part: part[0] == "count")
+    bounds = [part for part in known if part[0] != "count"]
+    return bounds + [part for part in known if part[0] == "count"]
 
 
 def _loops_of(file: str) -> list[Any]:
@@ -130,21 +147,19 @@ def _value(frame: Any, path: tuple[str, ...]) -> int | None:
     return value if type(value) is int else None
 
 
-def _name_of(file: str) -> str:
-    for root in _ROOTS:
-        if file.startswith(root + os.sep):
-            return file[len(root) + 1 :]
-    return os.path.basename(file) if any(library in file for library in _LIBRARIES) else ""
-
-
 def _frames() -> list[Any]:
     """The main thread's frames in files of the user and of trainers, from the outermost, with their names."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     frames: list[Any] = []
     while frame is not None and len(frames) < _DEPTH:
         file = os.path.abspath(frame.f_code.co_filename)
-        name = "" if os.path.basename(file) == "sitecustomize.py" else _name_of(file)
-        if name:
+        name = os.path.basename(file)
+        is_ours = name == "sitecustomize.py"
+        roots = [root for root in _ROOTS if file.startswith(root + os.sep)]
+
+        if roots and not is_ours:
+            frames.append((frame, file, file[len(roots[0]) + 1 :]))
+        elif not is_ours and any(library in file for library in _LIBRARIES):
             frames.append((frame, file, name))
         frame = frame.f_back
     return frames[::-1]
@@ -166,7 +181,7 @@ def _position() -> list[Any]:
     for frame, file, name in _frames():
         where = name + ":" + frame.f_code.co_name + ":"
         inside = [loop for loop in _loops_of(file) if loop[0] <= frame.f_lineno <= loop[1]]
-        for first, _, parts in sorted(inside, key=lambda loop: loop[0]):
+        for first, _, parts in sorted(inside):
             numbers = [(kind, path, _value(frame, path)) for kind, path in parts]
             numbers = [each for each in numbers if each[2] is not None]
             for kind, path, number in numbers:
@@ -212,8 +227,6 @@ def _arrays_in(value: Any, depth: int = 0) -> Any:
 
 def _numbers_in(value: Any) -> list[float]:
     """A few of the fractions in what is saved."""
-    import itertools
-
     numbers = []
     for array in itertools.islice(_arrays_in(value), _MAX_ARRAYS):
         if len(array) > 1 or type(array) is list:
@@ -307,66 +320,50 @@ def _quietly(noting: Any, *arguments: Any) -> Any:
         _local.busy = was_busy
 
 
-def _note_numbers(value: Any) -> None:
-    """Keeps some of the numbers of what is about to be saved, for the mark of the save."""
-    numbers = _numbers_in(value)
+def _before_saving(kind: str, target: Any, saved: Any) -> Any:
+    """Notes what is about to be saved.
+
+    Returns whether the save is cut, and None if its end is not seen here.
+    """
+    if kind == _OPENS:
+        # Kept for the mark of the save, which comes when the file is opened.
+        numbers = _quietly(_numbers_in, saved)
+        if numbers:
+            _seen["numbers"] = numbers
+        return None
+
+    place = target if kind == _TO_PATH else getattr(target, "name", "")
+    path = os.fspath(place) if isinstance(place, (str, os.PathLike)) else ""
+    if not isinstance(path, str) or not path or not _is_save(path):
+        return None
+    numbers = _quietly(_numbers_in, saved)
+    if kind == _TO_FILE:
+        # The save has begun when the file was opened.
+        _write("state", path=os.path.abspath(path), weights=numbers or ())
+        return None
     if numbers:
         _seen["numbers"] = numbers
+    return _begin_save(path)
 
 
-def _note_state(value: Any, path: Any) -> None:
-    """Says what is written into a file whose save has begun when it was opened."""
-    if isinstance(path, str) and _is_save(path):
-        _write("state", path=os.path.abspath(path), weights=_numbers_in(value))
-
-
-def _with_numbers(save: Any) -> Any:
-    """A function that saves what it is given, and opens the file itself."""
-    import functools
+def _watched(save: Any, kind: str, name: str) -> Any:
+    """A function that saves as before, and tells of it."""
 
     @functools.wraps(save)
     def saving(*args: Any, **options: Any) -> Any:
-        _quietly(_note_numbers, [args, options])
-        return save(*args, **options)
-
-    return saving
-
-
-def _into_file(dump: Any) -> Any:
-    """A function that writes what it is given into an open file."""
-    import functools
-
-    @functools.wraps(dump)
-    def dumping(*args: Any, **options: Any) -> Any:
-        file = args[1] if len(args) > 1 else options.get("file")
-        _quietly(_note_state, args[0] if args else options.get("obj"), getattr(file, "name", ""))
-        return dump(*args, **options)
-
-    return dumping
-
-
-def _watched(save: Any, position_of_path: int, name: str) -> Any:
-    """A function that saves to a path, and says so before and after."""
-    import functools
-
-    @functools.wraps(save)
-    def saving(*args: Any, **options: Any) -> Any:
-        path: Any = args[position_of_path] if len(args) > position_of_path else options.get(name)
-        known = isinstance(path, (str, os.PathLike)) and _is_save(os.fspath(path))
-        is_cut = False
-        if known:
-            _quietly(_note_numbers, args[:1])
-            is_cut = _quietly(_begin_save, os.fspath(path))
-            # A save that could not be noted has no end, either.
-            known = is_cut is not None
+        target: Any = args[1] if len(args) > 1 else options.get(name)
+        given = args[0] if args else options.get("obj")
+        saved = [args, options] if kind == _OPENS else given
+        is_cut = _quietly(_before_saving, kind, target, saved)
         result = save(*args, **options)
+
         if is_cut:
             # As a machine leaves it that ends in the middle.
             _write("cut")
-            os.truncate(path, os.path.getsize(path) // 2)
+            os.truncate(target, os.path.getsize(target) // 2)
             _end_all()
-        if known:
-            _write("done", path=os.path.abspath(path))
+        if is_cut is not None:
+            _write("done", path=os.path.abspath(target))
         return result
 
     return saving
@@ -408,25 +405,16 @@ def _watch_databases(module: Any) -> None:
 def _after_import(name: str, module: Any) -> None:
     if name == "torch.optim.optimizer":
         module.register_optimizer_step_pre_hook(_before_step)
-    elif name == "torch.serialization":
-        module.save = _watched(module.save, 1, "f")
-    elif name == "safetensors.torch":
-        module.save_file = _watched(module.save_file, 1, "filename")
     elif name == "sqlite3":
         _watch_databases(module)
-    elif name == "pickle":
-        module.dump, module.dumps = _into_file(module.dump), _with_numbers(module.dumps)
-    else:
-        for function in _SAVING[name]:
-            setattr(module, function, _with_numbers(getattr(module, function)))
+    for function, kind, argument in _SAVING.get(name, ()):
+        setattr(module, function, _watched(getattr(module, function), kind, argument))
 
 
 class _Finder:
     """Lets the modules that are watched be found as usual, and tells when each has been imported."""
 
-    def __init__(self) -> None:
-        self.names = {"torch.optim.optimizer", "torch.serialization", "safetensors.torch", "sqlite3", "pickle"}
-        self.names |= _SAVING.keys()
+    names = frozenset(("torch.optim.optimizer", "sqlite3", *_SAVING))
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in self.names:

@@ -1,8 +1,14 @@
 """Whether a program that was killed and started again repeats work, judged by what was seen of it.
 
-What was seen is a list of marks: steps of the optimizer and saves, each with the numbers of the loops around it. Work
-is repeated if the first mark after the start has numbers that the program had passed before the save that it got back.
-Weights count as well: a program that goes on to count, but with weights that it has not saved, has lost its work.
+What was seen is a list of marks: steps of the optimizer and saves, each with the numbers of the loops
+around it. Work is repeated if the first mark after the start has numbers that the program had passed
+before the save that it got back. Weights count as well: a program that goes on to count, but with
+weights that it has not saved, has lost its work. They are those of the save if
+
+    |start - expected|  <=  0.3 |expected - first| + one step,
+
+where `first` are the weights of the very first mark, and `expected` those that follow the save.
+A program that repeats work must never be seen to resume. Where marks leave it open, nothing was seen.
 """
 
 import json
@@ -10,8 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import pairwise
 from math import dist
+from operator import attrgetter
 from pathlib import Path
 
 _SAME_WEIGHTS = 0.3
@@ -33,7 +39,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkMark:
-    """A line of `trial_probe`: `step`, `save`, `done`, `cut` or `load`, when, and where the loops stood.
+    """A line of `script_watch`: `step`, `save`, `done`, `cut` or `load`, when, and where the loops stood.
 
     `position` maps each number of a loop to its kind and value: `for`, `bound` (ends the loop), `count`, `trainer`
     (steps of a library), or `open` for a loop without a number. The weights of a save are some of the numbers that it
@@ -64,42 +70,38 @@ class SeenMarks:
         self._by_process: dict[str, list[WorkMark]] = {}
 
     def all(self) -> list[WorkMark]:
-        """All marks in the order of their times; steps only of the process with the most, since ranks step alike."""
+        """All marks in the order of their times; steps only of the process with the most.
+
+        Ranks of a training step alike.
+        """
         for path in sorted(self._folder.glob("[0-9]*")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
             self._read[path] = self._read.get(path, 0) + len(whole)
-            marks = self._by_process.setdefault(path.name, [])
-            for mark in map(_mark, whole.splitlines()):
-                if mark.kind == "state":
-                    _add_state(marks, mark)
-                else:
-                    marks.append(mark)
+            self._add(self._by_process.setdefault(path.name, []), whole.splitlines())
 
-        def steps(marks: Sequence[WorkMark]) -> int:
-            return sum(mark.kind == "step" for mark in marks)
+        steps = {name: sum(mark.kind == "step" for mark in marks) for name, marks in self._by_process.items()}
+        first = max(steps, key=steps.__getitem__, default="")
+        chosen: list[WorkMark] = []
+        for name, marks in self._by_process.items():
+            chosen += [mark for mark in marks if name == first or mark.kind != "step"]
+        return sorted(chosen, key=attrgetter("at"))
 
-        first = max(self._by_process, key=lambda name: steps(self._by_process[name]), default="")
-        chosen = (
-            mark for name, marks in self._by_process.items() for mark in marks if name == first or mark.kind != "step"
-        )
-        return sorted(chosen, key=lambda mark: mark.at)
+    def _add(self, marks: list[WorkMark], lines: Sequence[bytes]) -> None:
+        """Adds the marks of a process; the last save to a path gets the weights written into it."""
+        for written in map(json.loads, lines):
+            position = {key: (kind, number) for key, kind, number in written.get("position", ())}
+            path, weights = written.get("path", ""), written.get("weights", ())
+            if written["kind"] != "state":
+                marks.append(WorkMark(written["kind"], written["at"], path, position, weights))
+                continue
 
-
-def _add_state(marks: list[WorkMark], state: WorkMark) -> None:
-    """Gives the last save to a path the weights that were written into it."""
-    saves = (number for number in reversed(range(len(marks))) if marks[number].kind == "save")
-    number = next((number for number in saves if marks[number].path == state.path), None)
-    if number is not None and not marks[number].weights:
-        marks[number] = replace(marks[number], weights=state.weights)
-
-
-def _mark(line: bytes) -> WorkMark:
-    written = json.loads(line)
-    position = {key: (kind, number) for key, kind, number in written.get("position", ())}
-    return WorkMark(written["kind"], written["at"], written.get("path", ""), position, written.get("weights", ()))
+            saves = [number for number, mark in enumerate(marks) if mark.kind == "save"]
+            same = [number for number in saves if marks[number].path == path]
+            if same and not marks[same[-1]].weights:
+                marks[same[-1]] = replace(marks[same[-1]], weights=weights)
 
 
 def is_progress(mark: WorkMark) -> bool:
@@ -126,8 +128,9 @@ def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, 
             Verdict.NOT_SEEN,
             "no optimizer step, and no save inside a loop, was seen on both sides of the kill",
         )
-    numbers = _growing(begun)
-    start, has_weights = later[0], _has_kept_weights(begun, earlier, kept_at, later[0])
+
+    numbers, start = _growing(begun), later[0]
+    has_weights = _has_kept_weights(begun, earlier, kept_at, start)
     here = _words(start, numbers or _counts(begun))
     if numbers:
         answer = _by_numbers(begun, done, start, numbers, has_weights)
@@ -135,40 +138,51 @@ def judged(first: Sequence[WorkMark], kept: Sequence[WorkMark], kept_at: float, 
         answer = _by_counts(begun, done, start, has_weights)
     if answer.verdict is not Verdict.RESUMED:
         return answer
-    is_blank = start.kind == "save" and not start.weights and any(mark.weights for mark in done)
-    # What lies between two saves may be a long way, of which numbers in other places are noise.
-    is_unclear = is_blank or (
-        has_weights is False and start.kind == "save" and not _is_at_the_beginning(begun, earlier, kept_at, start)
-    )
+
+    if has_weights is False and start.kind == "save":
+        # What lies between two saves may be a long way, of which numbers in other places are
+        # noise: only weights that are much nearer to the first are surely those of a beginning.
+        expected, _ = _expected_weights(earlier, kept_at)
+        from_first, from_save = (dist(start.weights, each) for each in (begun[0].weights, expected))
+        is_unclear = 2 * from_first > from_save
+    else:
+        had_weights = any(mark.weights for mark in done)
+        is_unclear = start.kind == "save" and not start.weights and had_weights
     if is_unclear:
-        return Judgement(Verdict.NOT_SEEN, f"continued at {here}, but whether with what it had saved was not seen")
+        saw = f"continued at {here}, but whether with what it had saved was not seen"
+        return Judgement(Verdict.NOT_SEEN, saw)
     if has_weights is False:
-        return Judgement(Verdict.RESTARTED, f"continued at {here}, but with weights that it had not saved")
+        saw = f"continued at {here}, but with weights that it had not saved"
+        return Judgement(Verdict.RESTARTED, saw)
     return (_by_reading(kept, kept_at, after, start, here) if has_weights is None else None) or answer
 
 
 def _by_reading(
-    kept: Sequence[WorkMark], kept_at: float, after: Sequence[WorkMark], start: WorkMark, here: str
+    kept: Sequence[WorkMark],
+    kept_at: float,
+    after: Sequence[WorkMark],
+    start: WorkMark,
+    here: str,
 ) -> Judgement | None:
-    """The verdict on a start that read the wrong files or none, where weights were not seen; None if it read them."""
-    if older := _older_load(kept, kept_at, after, start):
-        return Judgement(Verdict.RESTARTED, f"continued at {here}, but {older}")
-    if start.kind == "save" and not any(mark.kind == "load" and mark.at <= start.at for mark in after):
-        return Judgement(Verdict.NOT_SEEN, f"went on to save at {here}, but was not seen to read what it had saved")
-    return None
+    """The verdict on a start that read the wrong files or none, where weights were not seen.
 
-
-def _older_load(kept: Sequence[WorkMark], kept_at: float, after: Sequence[WorkMark], start: WorkMark) -> str:
-    """In words, that a file of an earlier save was read in place of its newest one, where weights were not seen."""
-    written = {_series(mark.path): Path(mark.path).name for mark in kept if is_progress(mark) and mark.at <= kept_at}
+    None if it read the newest file of each series of saves that it read any of.
+    """
+    saves = [mark for mark in kept if is_progress(mark) and mark.at <= kept_at]
+    newest = {_series(mark.path): Path(mark.path).name for mark in saves}
+    loads = [mark for mark in after if mark.kind == "load" and mark.at <= start.at]
     read: dict[str, list[str]] = {}
-    for mark in after:
-        if mark.kind == "load" and mark.at <= start.at:
-            read.setdefault(_series(mark.path), []).append(Path(mark.path).name)
+    for mark in loads:
+        read.setdefault(_series(mark.path), []).append(Path(mark.path).name)
+
     for series, names in read.items():
-        if series in written and written[series] not in names:
-            return f"it read {names[-1]}, although {written[series]} is newer"
-    return ""
+        if series in newest and newest[series] not in names:
+            older = f"it read {names[-1]}, although {newest[series]} is newer"
+            return Judgement(Verdict.RESTARTED, f"continued at {here}, but {older}")
+    if start.kind == "save" and not loads:
+        saw = f"went on to save at {here}, but was not seen to read what it had saved"
+        return Judgement(Verdict.NOT_SEEN, saw)
+    return None
 
 
 def _series(path: str) -> str:
@@ -192,21 +206,20 @@ def _by_numbers(
     repeated = sum(_place(mark, numbers) >= at for mark in done)
     if not repeated:
         return Judgement(Verdict.RESUMED, f"continued at {here}")
+
     outermost = numbers[:1]
     within = len(numbers) > 1 or any(kind == "open" for kind, _ in start.position.values())
-    if within and _place(start, outermost) == _place(done[-1], outermost):
-        # The same epoch: its batches may have been skipped by the loader, which has no number.
-        going_on = {start.position[key][0] for key in _going_on(done, start)}
-        if "bound" in going_on and has_weights is not False:
-            return Judgement(
-                Verdict.RESUMED, f"continued at {_words(start, [(key, 1) for key in _going_on(done, start)])}"
-            )
-        if "count" in going_on and has_weights is not False:
-            counted = _words(start, [(key, 1) for key in _going_on(done, start)])
-            return Judgement(
-                Verdict.NOT_SEEN,
-                f"counts on at {counted}, but whether it skips the batches of {here} that it had done was not seen",
-            )
+    is_same_epoch = within and _place(start, outermost) == _place(done[-1], outermost)
+    if is_same_epoch and has_weights is not False:
+        # Its batches may have been skipped by the loader, which has no number.
+        going_on = _going_on(done, start)
+        counted, kinds = _words(start, going_on), {start.position[key][0] for key, _ in going_on}
+        if "bound" in kinds:
+            return Judgement(Verdict.RESUMED, f"continued at {counted}")
+        if "count" in kinds:
+            skips = f"whether it skips the batches of {here} that it had done"
+            return Judgement(Verdict.NOT_SEEN, f"counts on at {counted}, but {skips} was not seen")
+
     if at <= _place(begun[0], numbers):
         loaded = ", with the weights that it had saved" if has_weights else ""
         return Judgement(Verdict.RESTARTED, f"began again at {here}{loaded}; it had saved at {last}")
@@ -240,7 +253,7 @@ def _growing(marks: Sequence[WorkMark]) -> list[_Number]:
         for sign in (1, -1):
             tried = [*chosen, (key, sign)]
             places = [_place(mark, tried) for mark in marks]
-            if all(before <= after for before, after in pairwise(places)):
+            if places == sorted(places):
                 chosen = tried
                 break
     if not marks or _place(marks[0], chosen) == _place(marks[-1], chosen):
@@ -252,26 +265,20 @@ def _growing(marks: Sequence[WorkMark]) -> list[_Number]:
 def _counts(marks: Sequence[WorkMark]) -> list[_Number]:
     """The numbers that loops count up."""
     known = max((mark.position for mark in marks), key=len, default={})
-    keys = [key for key, (kind, _) in known.items() if kind in ("count", "bound")]
-    return [
-        (key, 1)
-        for key in keys
-        if all(before <= after for before, after in pairwise(_line(marks, key)))
-        and _line(marks, key)[0] < _line(marks, key)[-1]
-    ]
+    lines = {key: _line(marks, key) for key, (kind, _) in known.items() if kind in ("count", "bound")}
+    growing = {key: line for key, line in lines.items() if line == sorted(line)}
+    return [(key, 1) for key, line in growing.items() if line[0] < line[-1]]
 
 
 def _line(marks: Sequence[WorkMark], key: str) -> list[int]:
     return [_place(mark, [(key, 1)])[0] for mark in marks]
 
 
-def _going_on(done: Sequence[WorkMark], start: WorkMark) -> list[str]:
+def _going_on(done: Sequence[WorkMark], start: WorkMark) -> list[_Number]:
     """The numbers that a loop had counted up before, and goes on to count."""
-    return [
-        key
-        for key, _ in _counts(done)
-        if key in start.position and start.position[key][1] >= done[-1].position.get(key, ("", 0))[1]
-    ]
+    counts, last = _counts(done), done[-1].position
+    known = [(key, sign) for key, sign in counts if key in start.position]
+    return [(key, sign) for key, sign in known if start.position[key][1] >= last.get(key, ("", 0))[1]]
 
 
 def _place(mark: WorkMark, numbers: Sequence[_Number]) -> tuple[int, ...]:
@@ -305,14 +312,6 @@ def _expected_weights(earlier: Sequence[WorkMark], kept_at: float) -> tuple[Sequ
     # Without a step after the save, its weights are one step from the last that were seen.
     steps = _STEPS if earlier[-1].kind == "step" else _SAVES
     return last, steps * dist(before, last) if len(before) == len(last) else 0.0
-
-
-def _is_at_the_beginning(
-    begun: Sequence[WorkMark], earlier: Sequence[WorkMark], kept_at: float, start: WorkMark
-) -> bool:
-    """Whether the weights of a start are much nearer to the first than to those of the save."""
-    expected, _ = _expected_weights(earlier, kept_at)
-    return 2 * dist(start.weights, begun[0].weights) <= dist(start.weights, expected)
 
 
 def _words(mark: WorkMark, numbers: Sequence[_Number]) -> str:

@@ -1,15 +1,21 @@
-"""Three clocks of a script and of the trainer that is made of it, from the same weights with the same batches.
+"""Three clocks of a script and of the trainer that is made of it, with the same batches.
 
-The script runs as it is, in a process of its own, until its loop asks for the first batch. Then the trainer is made,
-whose batches the loop gets.
+The script runs as it is, in a process of its own, until its loop asks for the first batch. Then the
+trainer is made, from the weights that the script has then, and the loop gets the trainer's batches.
+After three clocks the weights w of both are compared, as a share of the way that the script went:
+
+    difference = |w_trainer - w_script| / |w_script - w_first|
+
+A trainer is only written if this is at most `TOLERANCE`: it must never train something else than the
+script. What cannot be the same, such as data that are drawn without a seed, becomes a remark.
 """
 
 import argparse
 import ast
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -78,7 +84,7 @@ class _Trial:
 
         self._calm = WithoutChance(frozen_norms=False)
         module = ModuleType("__main__")
-        module.__dict__.update(__file__=str(self._path), _spotctl_batches=self._batches)
+        module.__dict__.update(__file__=str(self._path), _spotctl_batches=partial(_FedLoader, self))
         sys.modules["__main__"], sys.argv[:], sys.path[:0] = (
             module,
             [str(self._path)],
@@ -132,19 +138,14 @@ class _Trial:
         changed: ast.Module = Loader().visit(ast.parse(training.source.text))
         return ast.fix_missing_locations(changed)
 
-    def _batches(self, loader: Any) -> "_FedLoader":  # noqa: ANN401 - what the script loops over
-        return _FedLoader(loader, self._fed(loader, sys._getframe(1)))
-
-    def _fed(self, loader: Any, frame: FrameType) -> Iterator[object]:  # noqa: ANN401
+    def fed(self, loader: Any, frame: FrameType) -> Iterator[object]:  # noqa: ANN401
         """The batches of the trainer, from where the last epoch ended."""
         if not self._given:
             self._begin(loader, frame)
             self._calm.__enter__()  # type: ignore[no-untyped-call]
-        end = self._given + len(loader)
+
+        end = min(self._given + len(loader), len(self._feed))
         while self._given < end:
-            if self._given >= len(self._feed):
-                self._after = _copied(self._names[self._training.module].state_dict())
-                raise _Enough
             batch = self._feed[self._given]
             self._given += 1
             yield batch
@@ -157,11 +158,9 @@ class _Trial:
 
         training = self._training
         if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-            raise BadTrainer(
-                _at(training, f"the loop takes its batches from a {type(loader).__name__}, not a DataLoader")
-            )
+            raise _refused(training, f"the loop takes its batches from a {type(loader).__name__}, not a DataLoader")
         if loader.batch_size is None:
-            raise BadTrainer(_at(training, "the DataLoader has no batch size"))
+            raise _refused(training, "the DataLoader has no batch size")
         self._loader, self._names = loader, _visible(frame, str(self._path))
         self.measured = self._measure(loader)
         self._before = _copied(self._names[training.module].state_dict())
@@ -186,29 +185,32 @@ class _Trial:
                 return
             counted += 1
             if counted > MAX_BATCHES:
-                raise BadTrainer(_at(training, f"the loop takes more than {MAX_BATCHES:,} batches; does it ever end?"))
+                raise _refused(training, f"the loop takes more than {MAX_BATCHES:,} batches; does it ever end?")
 
         names = {**self._names, "mark": mark, "_batches": batches}
         exec(compile(training.count, "count", "exec"), names)  # noqa: S102 - counters of the user's script
         steps = [count for role, count in marks if role == "step"]
         if not steps:
-            raise BadTrainer(_at(training, "the optimizer takes no step"))
+            raise _refused(training, "the optimizer takes no step")
         every = steps[0]
         regular = steps == list(range(every, every * len(steps) + 1, every)) and counted - steps[-1] < every
         samples, size = len(loader.sampler), loader.batch_size
         whole = samples // size if loader.drop_last else samples / size
         if not regular or (every > 1 and whole % every):
-            raise BadTrainer(
-                _at(
-                    training,
-                    f"a step takes {every} batches of {size} samples, and {samples:,} samples are no multiple of that",
-                )
+            raise _refused(
+                training,
+                f"a step takes {every} batches of {size} samples, and {samples:,} samples are no multiple of that",
             )
         schedule = self._schedule_every(marks)
-        clip = None if training.clip is None else eval(_code(training.clip), dict(self._names))  # noqa: S307
-        own_order = loader.generator is not None or getattr(loader.sampler, "generator", None) is not None
-        own_order = own_order or type(loader.sampler) not in (SequentialSampler, RandomSampler)
-        norm = None if clip is None else float(clip)
+        norm = None
+        if training.clip is not None:
+            clip = ast.fix_missing_locations(ast.Expression(training.clip))
+            code = compile(clip, "expression", "eval")
+            norm = float(eval(code, dict(self._names)))  # noqa: S307 - an expression of the user's script
+
+        own_order = type(loader.sampler) not in (SequentialSampler, RandomSampler)
+        own_order |= loader.generator is not None
+        own_order |= getattr(loader.sampler, "generator", None) is not None
         return MeasuredTraining(size, batches, every, len(steps), schedule, norm, self._arguments, own_order)
 
     def _schedule_every(self, marks: list[tuple[str, int]]) -> int:
@@ -223,9 +225,7 @@ class _Trial:
         every = after[0] if after else 0
         # The last steps of the loop may come before another of the schedule.
         if not every or after != list(range(every, every * len(after) + 1, every)) or steps - after[-1] >= every:
-            raise BadTrainer(
-                _at(self._training, f"{self._training.scheduler} does not step after every, or every n-th, step")
-            )
+            raise _refused(self._training, f"{self._training.scheduler} does not step after every, or every n-th, step")
         return every
 
     def _compare_data(self, trainer: "TorchModule", loader: Any) -> None:  # noqa: ANN401
@@ -241,16 +241,12 @@ class _Trial:
             with surroundings(0, 0):
                 return loader.collate_fn([dataset[number] for number in numbers])
 
-        def made(seed: int) -> Any:  # noqa: ANN401
-            with surroundings(seed, 0):
-                return trainer.dataset()
-
-        ours = made(0)
+        ours = _seeded(trainer.dataset, 0)
         if len(ours.dataset) != len(loader.dataset):
             raise BadTrainer(f"dataset() has {len(ours.dataset):,} samples, and the script {len(loader.dataset):,}")
         if not _equal(first(ours.dataset), first(loader.dataset)):
-            if _equal(first(ours.dataset), first(made(1).dataset)):
-                raise BadTrainer(_at(self._training, "dataset() makes other samples than the script"))
+            if _equal(first(ours.dataset), first(_seeded(trainer.dataset, 1).dataset)):
+                raise _refused(self._training, "dataset() makes other samples than the script")
             self.remarks.append(
                 "the script draws its data without a seed, so the trainer's are others of the same kind"
             )
@@ -264,25 +260,22 @@ class _Trial:
 
     def _compare_start(self, trainer: "TorchModule") -> None:
         """Whether the trainer's network is that of the script; its first weights may be other random numbers."""
-        from agileml.torch.surroundings import surroundings
+        network, theirs = _seeded(trainer.module, 0), self._names[self._training.module]
+        ours_frozen, their_frozen = (
+            {name for name, parameter in each.named_parameters() if not parameter.requires_grad}
+            for each in (network, theirs)
+        )
+        if ours_frozen != their_frozen:
+            raise _refused(self._training, "network() freezes other parameters than the script")
 
-        def made(seed: int) -> Mapping[str, Any]:
-            with surroundings(seed, 0):
-                network: Any = trainer.module
-                made = network()
-                frozen.append({name for name, parameter in made.named_parameters() if not parameter.requires_grad})
-                return _copied(made.state_dict())
-
-        frozen: list[set[str]] = []
-        first, theirs = made(0), self._names[self._training.module]
-        if frozen[0] != {name for name, parameter in theirs.named_parameters() if not parameter.requires_grad}:
-            raise BadTrainer(_at(self._training, "network() freezes other parameters than the script"))
+        first = _copied(network.state_dict())
         if first.keys() != self._before.keys():
-            raise BadTrainer(_at(self._training, "network() has other layers than the script"))
+            raise _refused(self._training, "network() has other layers than the script")
         other = next((name for name, values in first.items() if _drawn_otherwise(values, self._before[name])), None)
         if other is not None:
-            raise BadTrainer(_at(self._training, f"network() begins with other values of {other} than the script"))
-        if _equal(first, made(1)) and not _equal(first, self._before):
+            raise _refused(self._training, f"network() begins with other values of {other} than the script")
+        again = _seeded(trainer.module, 1).state_dict()
+        if _equal(first, _copied(again)) and not _equal(first, self._before):
             self.remarks.append("its first weights are drawn in the same way, but with other random numbers")
 
     # -- the trainer
@@ -352,14 +345,14 @@ class _Trial:
 class _FedLoader:
     """Stands for the script's loader in its loop."""
 
-    def __init__(self, loader: Any, batches: Iterator[object]) -> None:  # noqa: ANN401
-        self._loader, self._fed = loader, batches
+    def __init__(self, trial: _Trial, loader: Any) -> None:  # noqa: ANN401
+        self._trial, self._loader = trial, loader
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[object]:
-        return self._fed
+        return self._trial.fed(self._loader, sys._getframe(1))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._loader, name)
@@ -376,6 +369,14 @@ def _visible(frame: FrameType | None, file: str) -> dict[str, Any]:
                 names |= frame.f_locals
         frame = frame.f_back
     return {**outermost, **names}
+
+
+def _seeded(make: Callable[[], Any], seed: int) -> Any:  # noqa: ANN401 - data, or a network
+    """What a part of a trainer makes, with random numbers from this seed."""
+    from agileml.torch.surroundings import surroundings
+
+    with surroundings(seed, 0):
+        return make()
 
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -413,10 +414,6 @@ def _is_plain(value: object) -> bool:
         return False
 
 
-def _code(expression: ast.expr) -> Any:  # noqa: ANN401 - code
-    return compile(ast.fix_missing_locations(ast.Expression(expression)), "expression", "eval")
-
-
-def _at(training: ScriptTraining, reason: str) -> str:
+def _refused(training: ScriptTraining, reason: str) -> BadTrainer:
     line = training.inner.lineno if training.inner is not None else 1
-    return f"line {line}: {reason}"
+    return BadTrainer(f"line {line}: {reason}")

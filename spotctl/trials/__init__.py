@@ -1,0 +1,1 @@
+"""Trials of a program on this computer, before anything is rented: does it run, and does it resume?"""
