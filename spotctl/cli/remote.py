@@ -20,6 +20,7 @@ from spotctl.home.wall_clock import wall_us
 
 if TYPE_CHECKING:
     from spotctl.clouds.provider import CloudProvider
+    from spotctl.run.machine_output import OutputLine
 
 
 NodeOption = Annotated[
@@ -185,10 +186,11 @@ def logs(
     remote_runner.pass_on(session, job, "logs", job, *(option for option, given in options.items() if given))
     for line in output_lines(job, session.settings, follow=follow):
         if start is None or (line.at is not None and line.at >= start):
-            if json_:
-                text = json.dumps(as_json(run_answers.OUTPUT_LINE, line))
-            else:
-                at = "" if line.at is None else f"{moment(line.at)} "
-                text = f"{at}{line.machine}: {printable(line.text)}"
-            sys.stdout.write(f"{text}\n")
+            sys.stdout.write(f"{json.dumps(as_json(run_answers.OUTPUT_LINE, line)) if json_ else as_text(line)}\n")
             sys.stdout.flush()
+
+
+def as_text(line: OutputLine) -> str:
+    """What a machine printed, with its name and the time if it is known; nothing of it commands a terminal."""
+    at = "" if line.at is None else f"{moment(line.at)} "
+    return f"{at}{line.machine}: {printable(line.text)}"

@@ -7,7 +7,7 @@ import io
 from rich.table import Table
 from rich.text import Text
 
-from spotctl.cli.remote import _as_text
+from spotctl.cli.remote import as_text
 from spotctl.run.machine_output import OutputLine
 from spotctl.show.layout import PrintableConsole
 
@@ -39,4 +39,4 @@ def test_lines_and_their_breaks_stay() -> None:
 
 
 def test_the_output_of_machines_is_printable() -> None:
-    assert _as_text(OutputLine("m-1", HOSTILE, None)) == "m-1: \\x1b]0;owned\\x07\\x1b[2J\\rdone\\u202e\n"
+    assert as_text(OutputLine("m-1", HOSTILE, None)) == "m-1: \\x1b]0;owned\\x07\\x1b[2J\\rdone\\u202e"
