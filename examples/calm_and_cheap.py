@@ -14,12 +14,12 @@ library = Library(PriceStore(Path("no-such-folder")))  # an empty store falls ba
 table = library.table(library.select(Selection("local", vcpus=(8, 1 << 30))))
 weeks = [describe(series.window(series.last - 7 * DAY, series.last), library.catalog) for series in table]
 
-found = []
+calm = []
 for week in weeks:
     machine = library.catalog.instance_type(week.market.cloud, week.market.instance_type)
     if week.hours_above_on_demand == 0:
-        found.append((to_usd(week.mean) / machine.vcpus, week))
+        calm.append((to_usd(week.mean) / machine.vcpus, week))
 
-for usd, week in sorted(found, key=lambda pair: pair[0])[:5]:
+for usd, week in sorted(calm, key=lambda pair: pair[0])[:5]:
     about = f"{week.market} (synthetic), {week.discount:.0%} below on-demand"
     print(f"${usd:.5f} per vCPU-hour  {about}")

@@ -21,7 +21,8 @@ def closest(written: str, known: Iterable[str], most: int = 1, alike: float = _M
     def distance(name: str) -> tuple[int, int]:
         # Of equally close names, the one that begins like the written one: first letters are rarely wrong.
         pairs = enumerate(zip(written, name, strict=False))
-        alike_from_the_start = next((at for at, (one, other) in pairs if one != other), min(len(written), len(name)))
+        differing = (at for at, (letter, other) in pairs if letter != other)
+        alike_from_the_start = next(differing, min(len(written), len(name)))
         return typing_errors(written, name), -alike_from_the_start
 
     return nsmallest(most, near, key=distance)

@@ -23,7 +23,6 @@ NOT_YET = {
     "spotctl/clouds/local/delays.py",
     "spotctl/clouds/local/folders.py",
     "spotctl/clouds/local/processes.py",
-    "spotctl/clouds/order_ledger.py",
     "spotctl/clouds/remote/connections.py",
     "spotctl/clouds/remote/home.py",
     "spotctl/clouds/remote/job_folder.py",

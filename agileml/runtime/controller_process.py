@@ -56,7 +56,7 @@ MOST_CHECKPOINT_BYTES, CHECKPOINT_GROWTH = 1 << 20, 16
 """The most bytes of a checkpoint: these, and this many for each of the model's, as optimizers keep more than that."""
 
 MOST_DESCRIPTION_BYTES = 4 << 20
-"""Of a message of a node, without the memory of its arrays."""
+"""The most bytes of a message of a node, without the memory of its arrays."""
 
 MOST_UNREAD_BYTES = 64 << 20
 """Bytes for a node that it has not read yet, after which it counts as lost."""

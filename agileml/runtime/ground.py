@@ -5,7 +5,7 @@ a name that does not count, next to its own, and gets its own name once it is wh
 the old content or the new one, never a part of it. With `lasting`, the same holds for a machine
 that crashes: the content is on the disk before the name is, and the name before the call returns.
 A lock belongs to an open file, so the system releases it when its process ends, by whatever
-signal; nobody has to clean up after a kill.
+signal: after a kill there is nothing to clean up.
 
 No other module calls `flock` or renames a file (tests/test_ground_shelf.py). There are two such
 shelves, because AgileML stands alone and machines get no other package: this one is for `agileml`,

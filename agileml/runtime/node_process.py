@@ -34,8 +34,8 @@ COMPUTE_THREAD = f"{COMPUTE}_0"
 """The name that the executor gives to its first thread."""
 
 MOST_BYTES, MOST_GROWTH = 16 << 20, 16
-"""A message of another node has at most so many bytes, and so many for each of the model and each update of a clock
-that a partition can have when it moves."""
+"""The most bytes of a message of another node: these, and this many for each of the model's and of each update of a
+clock, which a partition can have when it moves."""
 
 SWITCH_SECONDS = 0.0005
 """With Python's default, a chunk that computes in Python delays messages by 5 ms at each of their system calls."""

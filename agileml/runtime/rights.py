@@ -117,7 +117,7 @@ class Bounds:
     partitions: int = _MOST
     shards: int = _MOST
     layout: Layout | None = None
-    """Of the model, if its partitions have one that is known before it is trained."""
+    """That of the model, if its partitions have one that is known before it is trained."""
 
     def check(self, report: object) -> None:
         """Raises Implausible for a report with a number out of bounds, for which the controller has no rule."""

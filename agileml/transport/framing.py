@@ -74,7 +74,7 @@ class FrameLimits:
     body_bytes: int = 128 << 20
     message_bytes: int = 1 << 40
     description_bytes: int = 1 << 40
-    """Of a message in several frames, what is not memory of arrays: decoded, it takes thirty times as much."""
+    """The most bytes of a message in several frames besides its arrays: decoded, they take thirty times as much."""
     arrays: int = 4096
     dimensions: int = 8
     kind_length: int = 64

@@ -191,6 +191,6 @@ def logs(
 
 
 def as_text(line: OutputLine) -> str:
-    """What a machine printed, with its name and the time if it is known; nothing of it commands a terminal."""
+    """A line that a machine printed, with its name and the time if known; nothing of it commands a terminal."""
     at = "" if line.at is None else f"{moment(line.at)} "
     return f"{at}{line.machine}: {printable(line.text)}"

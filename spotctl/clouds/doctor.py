@@ -1,4 +1,4 @@
-"""What every cloud needs before machines are rented: requirements, and the findings about them.
+"""The needs of every cloud before machines are rented: requirements, and the findings about them.
 
 A cloud lists its requirements as rows (`Requirement`): a title, and a call that looks one thing up.
 One engine makes the calls and judges what they say or raise: `finding_of`. So `doctor`,
@@ -81,7 +81,7 @@ RESERVED = "reserved machines count against none"
 
 
 class Requirement(NamedTuple):
-    """What an account or an order needs.
+    """A need of an account or an order.
 
     `call` says what was found, or raises the error of an order, whose message ends with the cure.
     Without the permission for the call, an `optional` requirement is left out. A `note` says what

@@ -33,8 +33,9 @@ class JobLock(AbstractContextManager["JobLock"]):
             self._descriptor = take_lock(path, seconds=_CHECK_SECONDS)
         except BlockingIOError:
             holder = path.read_text().strip() or "unknown"
-            told = f"job {job} is already running as process {holder}"
-            raise AlreadyRunning(f"{told} ('spotctl stop {job}' stops it)") from None
+            raise AlreadyRunning(
+                f"job {job} is already running as process {holder} ('spotctl stop {job}' stops it)"
+            ) from None
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, str(os.getpid()).encode())
 

@@ -372,7 +372,7 @@ def _visible(frame: FrameType | None, file: str) -> dict[str, Any]:
 
 
 def _seeded(make: Callable[[], Any], seed: int) -> Any:  # noqa: ANN401 - data, or a network
-    """What a part of a trainer makes, with random numbers from this seed."""
+    """Has a part of a trainer make something, with random numbers from this seed."""
     from agileml.torch.surroundings import surroundings
 
     with surroundings(seed, 0):

@@ -1,4 +1,4 @@
-"""What spotctl needs of Google Cloud: of the account, for `spotctl doctor`, and for one order.
+"""The needs of spotctl on Google Cloud: of the account, for `spotctl doctor`, and for one order.
 
 An order's requirements are rows, which `doctor`, `plan --check`, launches and `try` have judged by
 the one engine of `spotctl.clouds.doctor`. Google Cloud has no dry runs, so each row looks one thing
@@ -121,7 +121,7 @@ POLICIES = {name: partial(role, name) for name in ("gcp", "gcp-machines", "gcp-t
 
 @dataclass(frozen=True, slots=True)
 class GoogleRequirements:
-    """What one request needs, as far as it can be looked up: Google Cloud has no dry runs.
+    """The needs of one request, as far as it can be looked up: Google Cloud has no dry runs.
 
     `known_image` looks up its type and image, and returns the image's name.
     """
