@@ -120,6 +120,9 @@ class Mailbox:
 
     def _decode(self, event: LinkEvent) -> Envelope | Connected | Lost | Rejected | None:
         match event:
+            case Received() if node_of(event.peer) in self._shut_out:
+                # It had arrived with what broke the rules.
+                return None
             case Received():
                 try:
                     return self._open_envelope(event)

@@ -243,7 +243,15 @@ class RawLink:
 
 def ssl_socket(credentials: Credentials, at: TcpAddress) -> ssl.SSLSocket:
     plain = socket.create_connection((at.host, at.port), PATIENCE_SECONDS)
-    return contexts_of(credentials)[1].wrap_socket(plain, server_hostname=HOSTNAME)
+    OPENED.append(
+        contexts_of(credentials)[1].wrap_socket(plain, server_hostname=HOSTNAME, do_handshake_on_connect=False)
+    )
+    OPENED[-1].do_handshake()
+    return OPENED[-1]
+
+
+OPENED: list[ssl.SSLSocket] = []
+"""The connections of an attack, which the victim may end while they are made."""
 
 
 # -- talkers ----------------------------------------------------------------------------------------------------------
@@ -285,6 +293,9 @@ class Talker:
             end = "refused"
         except OSError:
             end = "closed"
+        finally:
+            while OPENED:
+                OPENED.pop().close()
         return f"{attack.__name__}: {end}"
 
     def link(self, name: str | None = None, node: str | None = None) -> RawLink:
