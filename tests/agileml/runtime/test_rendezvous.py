@@ -112,6 +112,9 @@ def turns(job: tuple[Mailbox, dict[str, Mailbox]], until: int) -> list[Envelope 
     seen: list[Envelope | Rejected] = []
     for _ in range(20_000):
         list(controller.receive(0.002))
+        for name in controller._book.directory.addresses:
+            # Nodes are told of each other once both take part.
+            controller.admit(name)
         for node in nodes.values():
             seen += [event for event in node.receive(0.002) if isinstance(event, Envelope | Rejected)]
         if sum(isinstance(event, Envelope) for event in seen) >= until:
