@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -200,7 +200,8 @@ class SshConnection:
     def _outcome(self, process: subprocess.Popen[bytes], sent: bytes, seconds: float) -> str:
         assert process.stdin is not None
         assert process.stdout is not None
-        with process.stdin, process.stdout, ThreadPoolExecutor(3) as pool:
+        errors = process.stderr or nullcontext()
+        with process.stdin, process.stdout, errors, ThreadPoolExecutor(3) as pool:
             # Of a machine that sends more, the rest stays unread, and its command does not end in time.
             out = pool.submit(process.stdout.read, MOST_SAID)
             err = pool.submit(process.stderr.read, MOST_SAID) if process.stderr is not None else None
