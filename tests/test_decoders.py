@@ -30,7 +30,7 @@ WRITTEN_BY = {
 """Who can have written what a decoder reads. None of them is a machine, other than for plain data."""
 
 PLAIN_DECODERS = {"numpy.load", "torch.load(weights_only=True)", "pickle.Unpickler"}
-"""What may read bytes of anyone. An `Unpickler` is here for its list of types, in a `find_class` of its own."""
+"""The decoders for bytes of anyone. An `Unpickler` is here for its list of types, in a `find_class` of its own."""
 
 _DECODERS = re.compile(
     r"(c?[pP]ickle|_pickle|cloudpickle|ray\.cloudpickle|dill|joblib|marshal|shelve)\.(load|loads|Unpickler|open)"
@@ -76,7 +76,7 @@ def uses(source: str) -> Iterator[str]:
 
 
 def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """What each imported name of a module stands for."""
+    """The full name of each imported name of a module."""
     names: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):

@@ -236,7 +236,7 @@ def wait_for_machine(home: Path, job: str, runner: subprocess.Popen[bytes]) -> N
 
 
 def seen(user: int, needles: list[str], places: list[str]) -> dict[str, list[str]]:
-    """What a user finds of the needles, each with where: in all processes and ports, and in the files of the places."""
+    """The needles that a user finds, each with where: in all processes and ports, and in the files of the places."""
     asked, look = json.dumps([user, needles, places]), [sys.executable, "-c", LOOK]
     found = json.loads(subprocess.run(look, input=asked, capture_output=True, text=True, check=True).stdout)
     return dict(found)

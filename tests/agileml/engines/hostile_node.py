@@ -88,7 +88,7 @@ class Target:
 
 
 class Planted:
-    """What runs if somebody unpickles it."""
+    """The function that unpickling it runs."""
 
     def __init__(self, mark: Path) -> None:
         self._mark = mark
@@ -730,7 +730,7 @@ def betray(folder: Path, first: int, count: int) -> tuple[Counter[str], int, dic
 
 
 def betrayal(attacked: Attacked, seed: int) -> str:
-    """What became of one turncoat: shut out, given up, kept until it was killed, or the training ended and named it."""
+    """The end of one turncoat: shut out, given up, kept until it was killed, or the training ended and named it."""
     name, training = f"turncoat-{seed}", attacked.training
     process = attacked.join_turncoat(seed, name)
     began = until = time.monotonic()

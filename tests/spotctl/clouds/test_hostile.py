@@ -1,4 +1,4 @@
-"""What a machine answers that was taken over: an error of this machine, and neither a crash nor memory without end."""
+"""The answers of a machine that was taken over: an error of this machine, and neither a crash nor memory without end."""
 
 from __future__ import annotations
 

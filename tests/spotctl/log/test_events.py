@@ -98,7 +98,7 @@ TYPED: Mapping[Any, tuple[Any, ...]] = {
 
 
 def choices(kind: type[Event]) -> dict[str, tuple[Any, ...]]:
-    """What the fields of a class of events are drawn from; nothing for those that keep their defaults."""
+    """The strategies for the fields of a class of events; nothing for those that keep their defaults."""
     hints = get_type_hints(kind)
 
     def of_field(name: str) -> tuple[Any, ...]:
