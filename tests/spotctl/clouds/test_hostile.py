@@ -1,4 +1,4 @@
-"""The answers of a machine that was taken over: each is an error of this machine, and no crash or memory without end."""
+"""Answers of a machine that was taken over: each is an error of this machine, and no crash or memory without end."""
 
 from __future__ import annotations
 
